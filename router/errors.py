@@ -1,0 +1,85 @@
+"""Every error the router shows to anybody: one small tree.
+
+An error knows its HTTP status, an OpenAI-style `type`, a `code` that says whose fault it was, and the
+request field it is about, if any. `body()` is what a client sees; no other text of an exception may
+reach one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+Fault = Literal["client", "worker", "router", "capacity"]
+"""Whose fault an error is; capacity is nobody's: no worker could take the request."""
+
+
+class RouterError(Exception):
+    """The root. `param` names the field at fault; `retry_after` is in seconds."""
+
+    fault: ClassVar[Fault] = "router"
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the OpenAI-style error object."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def body(self) -> bytes:
+        """Return the error object as JSON."""
+        return msgspec.json.encode(self.as_dict())
+
+
+class ConfigError(RouterError):
+    """A wrong flag, environment variable or configuration file: one line, exit code 2."""
+
+    code = "bad_config"
+
+
+class BadRequest(RouterError):
+    """The client's request cannot be understood; the message says what was expected."""
+
+    fault = "client"
+    status, type, code = 400, "invalid_request_error", "invalid_value"
+
+
+class UnknownModel(RouterError):
+    """No worker of the fleet serves the model asked for."""
+
+    fault = "client"
+    status, type, code = 404, "invalid_request_error", "model_not_found"
+
+
+class BodyTooLarge(RouterError):
+    """The request body is over the operator's limit."""
+
+    fault = "client"
+    status, type, code = 413, "invalid_request_error", "body_too_large"
+
+
+class NoWorker(RouterError):
+    """No worker can take the request now."""
+
+    fault = "capacity"
+    status, type, code = 503, "service_unavailable", "no_worker"
+
+
+class UpstreamFailed(RouterError):
+    """A worker refused the connection, closed it, or answered with something that is not HTTP."""
+
+    fault = "worker"
+    status, type, code = 502, "upstream_error", "worker_failed"
+
+
+class UpstreamTimeout(UpstreamFailed):
+    """A worker took longer than one of the configured limits."""
+
+    status, code = 504, "worker_timeout"
