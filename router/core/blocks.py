@@ -1,0 +1,127 @@
+"""Token ids to block keys: the router's own names for the content of KV blocks.
+
+A block's key is a chain, `key[i] = xxh3_64(tokens of block i, seed=key[i-1])`, that starts at a root made
+of everything that makes equal tokens different cache content: model, LoRA adapter, cache salt, block
+size. Equal keys therefore mean equal prefixes in the same namespace, whatever hash an engine uses; the
+engine's hashes never enter a key. xxh3 is not a cryptographic hash, and need not be: a collision can
+misroute a request, it can never make an engine serve another tenant's cache.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_U32 = "I"
+TOKEN_BYTES = array(_U32).itemsize
+
+
+class Namespace(msgspec.Struct, frozen=True, gc=False):
+    """What cached content belongs to besides its tokens (KV_EVENTS.md 3)."""
+
+    model: str
+    lora: str | None = None
+    cache_salt: str | None = None
+
+
+def pack_tokens(ids: Iterable[int]) -> bytes:
+    """Return token ids as little-endian u32 bytes.
+
+    Raises TypeError or OverflowError for anything that is not an int in u32 range. About 10 ns a token.
+    """
+    packed = array(_U32, ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+@lru_cache(maxsize=4096)
+def namespace_root(namespace: Namespace, block_size: int, *, bigram: bool = False) -> int:
+    """Return the key that every chain of this namespace starts from. Cached: called once per request."""
+    parts = (namespace.model, namespace.lora, namespace.cache_salt, block_size, bigram)
+    return xxh3_64_intdigest(msgspec.msgpack.encode(parts))
+
+
+def block_keys(
+    tokens: bytes,
+    block_size: int,
+    start: int,
+    *,
+    bigram: bool = False,
+    extras: Iterable[object] | None = None,
+) -> list[int]:
+    """Return one key per full block of `tokens` (u32 LE), chained from the key `start`.
+
+    With `bigram` (SGLang with EAGLE or MTP) a block is `block_size` pairs of neighbours, so it also
+    covers the first token after it. `extras` gives each block's further extra keys (multimodal
+    content), which make it different content. About 0.2 us a block of 16 tokens.
+    """
+    if extras is not None:
+        return _mixed_keys(tokens, block_size, start, extras, bigram=bigram)
+    width = block_size * TOKEN_BYTES
+    overhang = TOKEN_BYTES if bigram else 0
+    key = start
+    keys: list[int] = []
+    append = keys.append
+    digest = xxh3_64_intdigest
+    for at in range(0, len(tokens) - width - overhang + 1, width):
+        key = digest(tokens[at : at + width + overhang], key)
+        append(key)
+    return keys
+
+
+def _mixed_keys(
+    tokens: bytes, block_size: int, start: int, extras: Iterable[object], *, bigram: bool
+) -> list[int]:
+    width = block_size * TOKEN_BYTES
+    overhang = TOKEN_BYTES if bigram else 0
+    key = start
+    keys: list[int] = []
+    for at, extra in zip(range(0, len(tokens), width), extras, strict=False):
+        if extra:
+            key = xxh3_64_intdigest(msgspec.msgpack.encode(extra), key)
+        key = xxh3_64_intdigest(tokens[at : at + width + overhang], key)
+        keys.append(key)
+    return keys
+
+
+class PromptBlocks:
+    """One prompt as block keys, for every block size that the fleet uses.
+
+    `tokens` is u32 LE and may be empty when the ids could not be known; `count` is the prompt's length
+    in tokens all the same. `reads_cache` is False when the engine will compute all of it anew. Keys are
+    computed once per (block size, bigram) and kept.
+    """
+
+    __slots__ = ("_keys", "count", "namespace", "reads_cache", "tokens")
+
+    def __init__(self, tokens: bytes, count: int, namespace: Namespace, *, reads_cache: bool = True) -> None:
+        self.tokens = tokens
+        self.count = count
+        self.namespace = namespace
+        self.reads_cache = reads_cache
+        self._keys: dict[tuple[int, bool], list[int]] = {}
+
+    def keys(self, block_size: int, *, bigram: bool) -> list[int]:
+        """Return the keys of all full blocks of the prompt, first block first."""
+        size = (block_size, bigram)
+        keys = self._keys.get(size)
+        if keys is None:
+            root = namespace_root(self.namespace, block_size, bigram=bigram)
+            keys = self._keys[size] = block_keys(self.tokens, block_size, root, bigram=bigram)
+        return keys
+
+    def usable(self, block_size: int) -> int:
+        """Return how many blocks an engine can reuse: it always recomputes the last prompt token.
+
+        Seen on SGLang 0.5.23 and vLLM 0.32: a prompt of exactly n blocks hits at most n - 1.
+        """
+        return max(0, self.count - 1) // block_size if self.reads_cache else 0

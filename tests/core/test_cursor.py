@@ -1,0 +1,237 @@
+"""Batches apply in order, once, whatever the network and the engine do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.core.cursor import Apply, AskReplay, Cursor, Reset, State, Step
+from router.core.wire import Batch, Cleared, Event
+
+
+def batch(ts: float, *events: Event) -> Batch:
+    return Batch(ts, list(events), 0)
+
+
+@dataclass
+class Log:
+    """What a cursor told its owner to do."""
+
+    applied: list[float] = field(default_factory=list)
+    resets: list[str] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+
+    def take(self, steps: list[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Apply):
+                self.applied.append(step.batch.ts)
+            elif isinstance(step, Reset):
+                self.resets.append(step.cause)
+                self.applied.clear()
+            else:
+                self.asked.append(step.start)
+
+
+def connected(*, can_replay: bool = True) -> tuple[Cursor, Log]:
+    cursor, log = Cursor(can_replay=can_replay), Log()
+    log.take(cursor.connect(0.0))
+    return cursor, log
+
+
+def live_at(seq: int) -> tuple[Cursor, Log]:
+    """Return a live cursor with replay that has applied batches 0 to `seq`, batch n at time n + 1."""
+    cursor, log = connected()
+    for n in range(seq + 1):
+        log.take(cursor.replayed(n, batch(n + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert cursor.state is State.LIVE
+    log.asked.clear()
+    return cursor, log
+
+
+def test_the_history_is_asked_for_on_connect_and_applied_before_live_batches() -> None:
+    cursor, log = connected()
+    assert (cursor.state, log.asked) == (State.REPLAYING, [0])
+    log.take(cursor.live(2, batch(3.0), 0.0))
+    log.take(cursor.replayed(0, batch(1.0), 0.0))
+    log.take(cursor.replayed(1, batch(2.0), 0.0))
+    log.take(cursor.replayed(2, batch(3.0), 0.0))
+    assert log.applied == [1.0, 2.0, 3.0]
+    log.take(cursor.replay_ended(0.0))
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    assert log.applied == [1.0, 2.0, 3.0, 4.0]
+    assert (cursor.state, cursor.why) == (State.LIVE, "")
+
+
+def test_without_replay_the_view_begins_with_the_first_batch_and_says_so() -> None:
+    cursor, log = connected(can_replay=False)
+    assert (cursor.state, log.asked) == (State.CONNECTING, [])
+    log.take(cursor.live(7, batch(8.0), 0.0))
+    assert (cursor.state, cursor.why) == (State.LIVE, "the history starts at batch 7")
+
+
+def test_a_history_that_starts_late_is_said_to() -> None:
+    cursor, log = connected()
+    log.take(cursor.replayed(5, batch(6.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (cursor.state, cursor.why, cursor.last_seq) == (State.LIVE, "the history starts at batch 5", 5)
+
+
+def test_an_unanswered_first_replay_does_not_keep_live_batches_waiting() -> None:
+    cursor, log = connected()
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    log.take(cursor.replay_ended(2.0, "no answer"))
+    assert (log.applied, cursor.state) == ([4.0], State.LIVE)
+    assert "batch 3" in cursor.why
+
+
+def test_a_gap_is_filled_by_replay_and_held_batches_follow_once_each() -> None:
+    cursor, log = live_at(1)
+    log.take(cursor.live(4, batch(5.0), 0.0))
+    log.take(cursor.live(5, batch(6.0), 0.0))
+    assert (cursor.state, cursor.gaps, log.asked) == (State.REPLAYING, 1, [1])
+    for seq in (1, 2, 3, 4):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert log.applied == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert cursor.state is State.LIVE
+
+
+def test_a_gap_without_replay_degrades_the_view_until_it_is_cleared() -> None:
+    cursor, log = connected(can_replay=False)
+    log.take(cursor.live(0, batch(1.0), 0.0))
+    log.take(cursor.live(2, batch(3.0), 0.0))
+    assert (cursor.state, cursor.gaps) == (State.DEGRADED, 1)
+    assert "1 to 1" in cursor.why
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    assert cursor.state is State.DEGRADED
+    log.take(cursor.live(4, batch(5.0, Cleared()), 0.0))
+    assert (cursor.state, cursor.why) == (State.LIVE, "")
+    assert log.applied == [1.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("failure", ["", "no answer"])
+def test_a_hole_that_replay_cannot_fill_degrades_the_view_and_does_not_ask_for_ever(failure: str) -> None:
+    cursor, log = live_at(0)
+    log.take(cursor.live(2, batch(3.0), 0.0))
+    log.take(cursor.replay_ended(0.0, failure))
+    assert (cursor.state, log.asked, log.applied) == (State.DEGRADED, [0], [1.0, 3.0])
+
+
+def test_a_number_the_engine_skipped_degrades_the_view_when_replay_shows_it() -> None:
+    cursor, log = live_at(0)
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    for seq in (0, 2, 3):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (cursor.state, log.applied) == (State.DEGRADED, [1.0, 3.0, 4.0])
+
+
+def test_a_duplicate_is_dropped_and_counted() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.live(2, batch(3.0), 0.0))
+    log.take(cursor.live(0, batch(1.0), 0.0))
+    assert (log.applied, cursor.duplicates, log.resets) == ([1.0, 2.0, 3.0], 2, [])
+
+
+def test_a_number_that_goes_back_with_newer_news_is_a_restart() -> None:
+    cursor, log = live_at(5)
+    log.take(cursor.live(0, batch(100.0), 0.0))
+    assert (log.resets, log.asked) == (["restart"], [0])
+    log.take(cursor.replayed(0, batch(100.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (log.applied, cursor.last_seq, cursor.state) == ([100.0], 0, State.LIVE)
+
+
+def test_a_restart_without_replay_starts_from_what_came() -> None:
+    cursor, log = connected(can_replay=False)
+    for seq in (0, 1, 2):
+        log.take(cursor.live(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.live(1, batch(50.0), 0.0))
+    assert (log.resets, log.applied, cursor.why) == (["restart"], [50.0], "the history starts at batch 1")
+
+
+def test_a_restart_hidden_in_a_gap_is_found_by_the_time_of_the_last_batch() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.live(6, batch(106.0), 0.0))
+    log.take(cursor.replayed(2, batch(102.0), 0.0))
+    assert (log.resets, log.asked) == (["restart"], [2, 0])
+    for seq in range(7):
+        log.take(cursor.replayed(seq, batch(100.0 + seq), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert log.applied == [100.0 + seq for seq in range(7)]
+    assert cursor.state is State.LIVE
+
+
+def test_what_is_held_during_a_replay_is_bounded_and_the_rest_is_a_gap() -> None:
+    cursor, log = Cursor(can_replay=True, hold_batches=2), Log()
+    log.take(cursor.connect(0.0))
+    for seq in range(5):
+        log.take(cursor.live(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    log.take(cursor.live(5, batch(6.0), 0.0))
+    assert (log.applied, log.asked) == ([1.0, 2.0], [0, 1])
+
+
+def test_answers_that_nobody_waits_for_change_nothing() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.replayed(3, batch(4.0), 0.0))
+    log.take(cursor.replay_ended(0.0, "late"))
+    assert (log.applied, cursor.state) == ([1.0, 2.0, 3.0], State.LIVE)
+
+
+NETWORK = st.lists(st.sampled_from(["deliver", "drop", "twice", "late"]), min_size=1, max_size=40)
+
+
+class Publisher:
+    """An engine's publisher with a replay endpoint that answers or not, and a network in between."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.cursor, self.log = connected()
+        self.history: list[Batch] = []
+        self.answers = answers
+        self.late: list[int] = []
+        self.serve()
+
+    def serve(self) -> None:
+        while self.cursor.state is State.REPLAYING:
+            for seq in range(self.log.asked[-1], len(self.history)) if self.answers else ():
+                self.log.take(self.cursor.replayed(seq, self.history[seq], 0.0))
+            self.log.take(self.cursor.replay_ended(0.0, "" if self.answers else "no answer"))
+
+    def deliver(self, seq: int) -> None:
+        self.log.take(self.cursor.live(seq, self.history[seq], 0.0))
+        self.serve()
+
+    def publish(self, fate: str) -> None:
+        seq = len(self.history)
+        self.history.append(batch(seq + 1.0))
+        if fate == "late":
+            self.late.append(seq)
+        for _ in range({"deliver": 1, "twice": 2}.get(fate, 0)):
+            self.deliver(seq)
+        if fate == "deliver" and self.late:
+            self.deliver(self.late.pop())
+
+
+@given(NETWORK, st.booleans())
+def test_any_network_leads_to_every_batch_once_in_order_where_replay_answers(
+    fates: list[str], answers: bool
+) -> None:
+    publisher = Publisher(answers=answers)
+    for fate in [*fates, "deliver"]:
+        publisher.publish(fate)
+    log = publisher.log
+    assert log.resets == []
+    assert log.applied == sorted(set(log.applied))
+    if answers:
+        assert log.applied == [one.ts for one in publisher.history]
+        assert publisher.cursor.state is State.LIVE
+
+
+def test_asking_is_part_of_the_steps() -> None:
+    cursor = Cursor(can_replay=True)
+    assert cursor.connect(0.0) == [AskReplay(0)]
