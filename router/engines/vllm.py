@@ -1,0 +1,163 @@
+"""vLLM (0.32): several routes, each of which says a part.
+
+Facts: `/kv_event_sources` answers `{"0": {enable_kv_cache_events, publisher, endpoint, replay_endpoint,
+topic, ...}, "1": ...}`, one entry per DP rank; an older vLLM answers 404, and then only the operator knows.
+`/metrics` has the block size and whether prefixes are cached in the labels of
+`vllm:cache_config_info` (one line per engine, that is per rank) and the process start time, absent when
+several front ends share the metrics. `/is_paused` and `/is_sleeping` exist in development mode only; a paused
+engine keeps `/health` at 200.
+
+The truth about a hit: `usage.prompt_tokens_details.cached_tokens`, there only with
+`--enable-prompt-tokens-details`, is a multiple of the block size and never the whole prompt, since the last
+prompt token is always computed. Absent or null is "unknown", not 0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from router.engines.answer import NOT_FOUND, OK, as_object, count, get, required, text
+from router.engines.description import Description
+from router.engines.endpoint import Endpoint
+from router.engines.models import read_models
+from router.engines.pinning import rank_headers
+from router.engines.sources import Publisher, lay_over
+from router.errors import UpstreamFailed
+from router.fleet.spec import MOST_BLOCK_TOKENS, MOST_RANKS
+
+if TYPE_CHECKING:
+    from router.fleet.spec import WorkerSpec
+    from router.proxy.fetch import Reply
+    from router.proxy.upstream import Upstream
+
+__all__ = ["PAUSE_MAY_CLEAR", "describe", "is_paused", "rank_headers"]
+
+# /pause clears the cache unless told otherwise, /sleep does, and the events of it come with the next step.
+PAUSE_MAY_CLEAR = True
+
+START_WITH = (
+    """start it with --kv-events-config '{"enable_kv_cache_events": true, "publisher": "zmq", """
+    """"endpoint": "tcp://*:5557"}'"""
+)
+
+# Two lines out of hundreds of kilobytes: prometheus_client's parser, which is pure Python, would hold up the
+# event loop for tens of milliseconds to build samples that nobody reads.
+_CACHE_CONFIG = re.compile(rb"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_START_TIME = re.compile(rb"^process_start_time_seconds (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class _Metrics:
+    engines: int
+    block_size: int | None
+    prefix_caching: bool
+    started: str | None
+
+
+async def describe(upstream: Upstream, spec: WorkerSpec) -> Description:
+    """Ask a worker who it is: four GETs.
+
+    Raises UpstreamFailed when `/v1/models` is not a JSON object or names no model.
+    """
+    models = read_models(required("/v1/models", await get(upstream, "/v1/models")))
+    if not models.names:
+        raise UpstreamFailed("GET /v1/models names no model")
+    version = as_object(await get(upstream, "/version")) or {}
+    metrics = _metrics(await get(upstream, "/metrics"))
+    publishers = _publishers(spec, metrics, await get(upstream, "/kv_event_sources"))
+    sources, why = lay_over(spec, publishers)
+    return Description(
+        engine="vllm",
+        model=models.names[0],
+        aliases=models.names[1:],
+        adapters=models.adapters,
+        block_size=spec.block_size or metrics.block_size,
+        dp=len(sources),
+        sources=sources,
+        why_no_events=why,
+        bigram=False,
+        role=spec.role,
+        tokenizer_path=models.root,
+        started=metrics.started,
+        version=text(version.get("version")),
+    )
+
+
+async def is_paused(upstream: Upstream) -> bool | None:
+    """Whether the engine is paused or asleep: one GET or two; None: it does not say (no development mode)."""
+    paused = await _says(upstream, "is_paused")
+    sleeping = None if paused else await _says(upstream, "is_sleeping")
+    return None if paused is None and sleeping is None else bool(paused or sleeping)
+
+
+async def _says(upstream: Upstream, name: str) -> bool | None:
+    value = (as_object(await get(upstream, f"/{name}")) or {}).get(name)
+    return value if isinstance(value, bool) else None
+
+
+def _metrics(reply: Reply) -> _Metrics:
+    body = reply.body if reply.status == OK else b""
+    configs = [_labels(found) for found in _CACHE_CONFIG.findall(body)]
+    first = configs[0] if configs else {}
+    started = _START_TIME.search(body)
+    size = first.get("block_size", "")
+    return _Metrics(
+        engines=min(len({config.get("engine") for config in configs}), MOST_RANKS),
+        block_size=count(int(size), MOST_BLOCK_TOKENS) if re.fullmatch(r"[0-9]{1,9}", size) else None,
+        prefix_caching=first.get("enable_prefix_caching") != "False",
+        started=started[1].decode(errors="replace") if started else None,
+    )
+
+
+def _labels(line: bytes) -> dict[str, str]:
+    return dict(_LABEL.findall(line.decode(errors="replace")))
+
+
+def _publishers(spec: WorkerSpec, metrics: _Metrics, reply: Reply) -> list[Publisher]:
+    configs, why = _configs(reply)
+    ranks = spec.dp or max(len(configs), metrics.engines, 1)
+    if not metrics.prefix_caching:
+        off = "prefix caching is off: start the engine with --enable-prefix-caching"
+        return [Publisher(off=True, why=off)] * ranks
+    # Ranks that report one address mean the base; none can share a port.
+    shared = len({config.get("endpoint") for config in configs if text(config.get("endpoint"))}) == 1
+    said = [_publisher(config, rank if shared else 0) for rank, config in enumerate(configs)]
+    return [said[rank] if rank < len(said) else Publisher(why=why) for rank in range(ranks)]
+
+
+def _configs(reply: Reply) -> tuple[list[dict[str, Any]], str]:
+    """Return the ranks' entries in the order of the ranks, and why the others have none."""
+    if reply.status == NOT_FOUND:
+        return [], "this vLLM has no /kv_event_sources (an older release): give kv=tcp://host:port"
+    answer = as_object(reply)
+    if answer is None:
+        return [], f"GET /kv_event_sources answered {reply.status}, not with a JSON object of ranks"
+    ranks = sorted((key for key in answer if re.fullmatch(r"[0-9]{1,9}", key)), key=int)[:MOST_RANKS]
+    entries = [answer[key] if isinstance(answer[key], dict) else {} for key in ranks]
+    return entries, "GET /kv_event_sources does not list this rank"
+
+
+def _publisher(config: dict[str, Any], rank: int) -> Publisher:
+    if config.get("enable_kv_cache_events") is not True or config.get("publisher") != "zmq":
+        return Publisher(off=True, why=f"the engine publishes no KV events: {START_WITH}")
+    reported = text(config.get("endpoint"))
+    endpoint = _address(reported, rank)
+    if endpoint is None:
+        why = f"the engine publishes at {reported!r:.80}, which is no address to connect to from here"
+        return Publisher(why=why)
+    return Publisher(
+        endpoint=endpoint,
+        replay=_address(config.get("replay_endpoint"), rank),
+        topic=text(config.get("topic")) or "",
+        binds=endpoint.engine_binds or config.get("bind") is True,
+    )
+
+
+def _address(value: object, rank: int) -> Endpoint | None:
+    try:
+        return Endpoint.parse(text(value) or "").at_rank(rank)
+    except ValueError:
+        return None
