@@ -1,0 +1,92 @@
+"""The fields of a body that routing needs, one Struct per kind of body; every other field is skipped unread.
+
+Field names and types follow vLLM 0.32 and SGLang 0.5.23, which share the OpenAI names. A field that one of
+the engines does not know is simply absent there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Required, TypedDict
+
+import msgspec
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+"""A token id; it must fit the u32 in which ids are hashed."""
+
+
+class Message(TypedDict, total=False):
+    """One chat message, reduced to what either engine hands to a chat template."""
+
+    role: Required[str]
+    content: str | list[str | dict[str, Any]] | None
+    name: str | None
+    tool_calls: list[dict[str, Any]] | None
+    tool_call_id: str | None
+    reasoning: str | None
+    reasoning_content: str | None
+    tools: list[dict[str, Any]] | None
+
+
+class Completions(msgspec.Struct, kw_only=True, gc=False):
+    """A /v1/completions body. Lists of salts and adapters (SGLang) go with lists of prompts."""
+
+    prompt: str | list[TokenId | str | list[TokenId]] | None = None
+    model: str | None = None
+    stream: bool | None = None
+    cache_salt: str | list[str] | None = None
+    extra_key: str | list[str] | None = None
+    lora_path: str | list[str | None] | None = None
+    routed_dp_rank: int | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    prompt_logprobs: int | None = None
+    echo: bool | None = None
+    logprobs: int | None = None
+
+
+class Chat(msgspec.Struct, kw_only=True, gc=False):
+    """A /v1/chat/completions body."""
+
+    messages: list[Message] | None = None
+    model: str | None = None
+    stream: bool | None = None
+    cache_salt: str | list[str] | None = None
+    extra_key: str | list[str] | None = None
+    lora_path: str | list[str | None] | None = None
+    routed_dp_rank: int | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    prompt_logprobs: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    reasoning_effort: str | float | None = None
+
+
+class Generate(msgspec.Struct, kw_only=True, gc=False):
+    """A body of SGLang's native /generate."""
+
+    text: str | list[str] | None = None
+    input_ids: list[TokenId | list[TokenId]] | None = None
+    model: str | None = None
+    stream: bool | None = None
+    cache_salt: str | list[str] | None = None
+    extra_key: str | list[str] | None = None
+    lora_path: str | list[str | None] | None = None
+    routed_dp_rank: int | None = None
+    image_data: msgspec.Raw = msgspec.Raw(b"null")
+    video_data: msgspec.Raw = msgspec.Raw(b"null")
+    audio_data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Shape(msgspec.Struct, gc=False):
+    """Which prompt fields a body has, whatever is in them."""
+
+    prompt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input_ids: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    text: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,10 @@
+"""The one way in which this room gives up."""
+
+from __future__ import annotations
+
+
+class Inexact(Exception):
+    """The token ids cannot be known here; the message is the reason, fit to be shown.
+
+    An outcome that the reader turns into `exact=False`, not an error.
+    """

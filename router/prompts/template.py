@@ -1,0 +1,148 @@
+"""A model's own chat template, run as `transformers` runs it, in a sandbox.
+
+What `transformers` gives to a template: blocks trimmed on both sides, loop controls, `{% generation %}`
+blocks (markers for training, transparent here), `tojson` that keeps order and escapes neither HTML nor
+Unicode, `raise_exception`, `strftime_now`, and the special tokens by name. A template is compiled once.
+
+A template is somebody else's program. What it raises becomes `Inexact`, with the first line of its message.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from router.errors import ConfigError
+from router.prompts.inexact import Inexact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jinja2.parser import Parser
+
+REASON_CHARACTERS = 200
+"""How much of a template's own message is shown."""
+
+
+class ChatTemplate:
+    """A compiled template. `source` is its text.
+
+    `message_names` are the names its loops give to a message; `content_owners` are the names over whose
+    content it loops. From these, engines conclude whether it wants strings or lists of parts.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        environment = _environment()
+        try:
+            tree = environment.parse(source)
+            self._template = environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise ConfigError(f"the chat template does not compile: {_first_line(error)}") from None
+        self._special_tokens = dict(special_tokens)
+        self.source = source
+        self.message_names = frozenset(_message_names(tree))
+        self.content_owners = frozenset(_content_owners(tree))
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """Render with the special tokens and `variables`, which win; raise Inexact when it fails.
+
+        About 10 us for a short chat. Runs as long as the template likes.
+        """
+        try:
+            return self._template.render({**self._special_tokens, **variables})
+        except Exception as error:  # noqa: BLE001 (a template can raise anything)
+            raise Inexact(f"the chat template failed: {_first_line(error)}") from None
+
+
+class Generation(Extension):
+    """`{% generation %} ... {% endgeneration %}`: renders what is inside."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """Replace the block by its body."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return [nodes.Scope(body, lineno=line)]
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 (templates may pass it by position)
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 (templates may pass it by position)
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: object) -> NoReturn:
+    raise jinja2.TemplateError(str(message))
+
+
+def _strftime_now(pattern: str) -> str:
+    """The router's local time: an engine in another zone, or just past midnight, may render another day."""
+    return datetime.now().astimezone().strftime(pattern)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return text.splitlines()[0][:REASON_CHARACTERS]
+
+
+def _message_names(tree: nodes.Template) -> Iterator[str]:
+    """Yield the targets of loops over `messages`, or over a variable made from it."""
+    sources = {"messages"}
+    for assign in tree.find_all(nodes.Assign):
+        if isinstance(assign.target, nodes.Name) and _name(assign.node) in sources:
+            sources.add(assign.target.name)
+    for loop in tree.find_all(nodes.For):
+        if isinstance(loop.target, nodes.Name) and _name(loop.iter) in sources:
+            yield loop.target.name
+
+
+def _content_owners(tree: nodes.Template) -> Iterator[str]:
+    """Yield x for every loop over `x.content` or `x['content']`."""
+    for loop in tree.find_all(nodes.For):
+        source = _bare(loop.iter)
+        if isinstance(source, nodes.Getattr):
+            key: object = source.attr
+        elif isinstance(source, nodes.Getitem) and isinstance(source.arg, nodes.Const):
+            key = source.arg.value
+        else:
+            continue
+        owner = _name(source.node)
+        if key == "content" and owner is not None:
+            yield owner
+
+
+def _bare(node: nodes.Node | None) -> nodes.Node | None:
+    """Strip filters, tests and slices: `messages[1:] | list` is still `messages`."""
+    while isinstance(node, nodes.Filter | nodes.Test) or (
+        isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
+    ):
+        node = node.node
+    return node
+
+
+def _name(node: nodes.Node | None) -> str | None:
+    bare = _bare(node)
+    return bare.name if isinstance(bare, nodes.Name) else None

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from router.prompts import vllm_chat
+from router.prompts.reader import PromptReader, read_prompt
+from router.prompts.request import Kind, Request, parse
+from router.prompts.template import ChatTemplate
+from router.prompts.tokenizer import ChatTokenizer, load_tokenizer
+from tests.prompts import models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HELLO = array("I", [33310, 2058]).tobytes()
+
+
+def request(kind: Kind, **body: Any) -> Request:
+    return parse(kind, json.dumps(body).encode())
+
+
+def completion(prompt: Any, **body: Any) -> Request:
+    return request(Kind.COMPLETIONS, prompt=prompt, **body)
+
+
+def test_token_ids_are_exact_without_a_tokenizer(reader: PromptReader) -> None:
+    prompt = reader.read_now(completion([33310, 2058]), None)
+    assert prompt is not None
+    assert (prompt.tokens, prompt.count, prompt.exact, prompt.why) == (HELLO, 2, True, "")
+
+
+def test_text_is_tokenised_on_the_spot(reader: PromptReader, deepseek: ChatTokenizer) -> None:
+    for body in (completion("hello world"), request(Kind.GENERATE, text="hello world")):
+        prompt = reader.read_now(body, deepseek)
+        assert prompt is not None
+        assert (prompt.tokens, prompt.count, prompt.exact) == (HELLO, 2, True)
+
+
+def test_text_without_a_tokenizer_is_estimated_with_the_reason() -> None:
+    prompt = read_prompt(completion("x" * 400), None)
+    assert (prompt.tokens, prompt.count, prompt.exact) == (b"", 100, False)
+    assert prompt.why == "there is no tokenizer for this model; the count is estimated"
+
+
+def test_a_chat_without_a_tokenizer_is_estimated_from_its_texts() -> None:
+    messages = [
+        {"role": "user", "content": "x" * 40},
+        {"role": "user", "content": ["y" * 40, {"type": "image"}]},
+    ]
+    assert read_prompt(request(Kind.CHAT, messages=messages), None).count == 2 * (10 + 4)
+    tools = [{"type": "function", "function": {"name": "f", "description": "z" * 400}}]
+    assert read_prompt(request(Kind.CHAT, messages=messages, tools=tools), None).count > 128
+
+
+def test_the_first_of_several_prompts_is_read_and_said_so(deepseek: ChatTokenizer) -> None:
+    prompt = read_prompt(completion(["hello world", "x"]), deepseek)
+    assert (prompt.tokens, prompt.exact, prompt.why) == (HELLO, True, "the first of 2 prompts")
+
+
+def test_completions_add_special_tokens_and_chats_do_not(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(models.byte_level(tmp_path, chat_template="{{ messages[0].content }}"))
+    chat = [{"role": "user", "content": "abc"}]
+    assert read_prompt(completion("abc"), tokenizer).count == 4
+    assert read_prompt(completion("abc", add_special_tokens=False), tokenizer).count == 3
+    assert read_prompt(request(Kind.GENERATE, text="abc"), tokenizer).count == 4
+    assert read_prompt(request(Kind.CHAT, messages=chat), tokenizer).count == 3
+    assert read_prompt(request(Kind.CHAT, messages=chat, add_special_tokens=True), tokenizer).count == 4
+
+
+def test_truncated_prompts_keep_their_last_tokens(deepseek: ChatTokenizer) -> None:
+    assert read_prompt(completion("hello world", truncate_prompt_tokens=1), deepseek).tokens == HELLO[4:]
+    assert read_prompt(completion([1, 33310, 2058], truncate_prompt_tokens=2), None).tokens == HELLO
+    assert read_prompt(completion([33310, 2058], truncate_prompt_tokens=-1), None).tokens == HELLO
+
+
+@pytest.mark.parametrize("field", ["image_data", "video_data", "audio_data"])
+def test_media_beside_a_native_prompt_is_a_reason(deepseek: ChatTokenizer, field: str) -> None:
+    prompt = read_prompt(request(Kind.GENERATE, input_ids=[1] * 8, **{field: "data:"}), deepseek)
+    assert (prompt.tokens, prompt.count, prompt.exact) == (b"", 8, False)
+    assert "images, video or audio" in prompt.why
+    assert read_prompt(request(Kind.GENERATE, input_ids=[1] * 8, **{field: None}), deepseek).exact
+
+
+def test_a_template_that_refuses_makes_the_prompt_inexact_with_its_words(tmp_path: Path) -> None:
+    template = "{{ raise_exception('roles must alternate') }}"
+    tokenizer = load_tokenizer(models.byte_level(tmp_path, chat_template=template))
+    prompt = read_prompt(request(Kind.CHAT, messages=[{"role": "user", "content": "x"}]), tokenizer)
+    assert not prompt.exact
+    assert "roles must alternate" in prompt.why
+
+
+def test_text_that_no_tokenizer_takes_is_a_reason(deepseek: ChatTokenizer) -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": '{"half of a pair": "\\ud800"}'}}
+    template = "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"
+    tokenizer = ChatTokenizer(deepseek.encoder, "", *_renderers(template))
+    prompt = read_prompt(
+        request(Kind.CHAT, messages=[{"role": "assistant", "tool_calls": [call]}]), tokenizer
+    )
+    assert not prompt.exact
+    assert "fastokens failed" in prompt.why
+
+
+def _renderers(template: str) -> tuple[Any, Any]:
+    render = vllm_chat.renderer(ChatTemplate(template, {}))
+    return render, render
+
+
+async def test_a_long_prompt_is_read_in_a_thread_while_the_loop_goes_on(deepseek: ChatTokenizer) -> None:
+    reader = PromptReader(threads=1)
+    text = "lorem ipsum " * 20_000
+    ticks = asyncio.Event()
+    assert reader.read_now(completion(text), deepseek) is None
+    asyncio.get_running_loop().call_soon(ticks.set)
+    prompt = await reader.read(completion(text), deepseek)
+    assert ticks.is_set()
+    assert prompt.tokens == deepseek.encoder.encode(text, special=True)
+    reader.close()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        await reader.read(completion(text), deepseek)
+
+
+async def test_a_short_prompt_needs_no_thread(deepseek: ChatTokenizer) -> None:
+    reader = PromptReader(threads=1)
+    reader.close()
+    assert (await reader.read(completion("hello world"), deepseek)).tokens == HELLO
+
+
+def test_many_token_ids_never_wait_for_a_thread(reader: PromptReader, deepseek: ChatTokenizer) -> None:
+    prompt = reader.read_now(completion(list(range(100_000))), deepseek)
+    assert prompt is not None
+    assert prompt.count == 100_000

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from router.errors import BadRequest
+from router.prompts.reader import read_prompt
+from router.prompts.request import Kind, Request, kind_of, parse
+from router.prompts.template import ChatTemplate
+from router.prompts.tokenizer import RENDERERS, ChatTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMPLETIONS, CHAT, GENERATE = Kind.COMPLETIONS, Kind.CHAT, Kind.GENERATE
+USER = {"role": "user", "content": "hi"}
+NAMES = [
+    "prompt",
+    "model",
+    "stream",
+    "cache_salt",
+    "extra_key",
+    "lora_path",
+    "routed_dp_rank",
+    "truncate_prompt_tokens",
+    "messages",
+    "tools",
+    "tool_choice",
+    "documents",
+    "chat_template",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "reasoning_effort",
+    "text",
+    "input_ids",
+    "image_data",
+    "role",
+    "content",
+    "type",
+    "function",
+    "arguments",
+    "tool_calls",
+    "name",
+]
+
+
+def read(kind: Kind, **body: Any) -> Request:
+    return parse(kind, json.dumps(body).encode())
+
+
+def ids(*values: int) -> bytes:
+    return array("I", values).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "prompt", "prompts"),
+    [
+        (COMPLETIONS, {"prompt": "hello"}, "hello", 1),
+        (COMPLETIONS, {"prompt": [1, 2, 0xFFFFFFFF]}, ids(1, 2, 0xFFFFFFFF), 1),
+        (COMPLETIONS, {"prompt": ["a", "b"]}, "a", 2),
+        (COMPLETIONS, {"prompt": [[7, 8], [9], [10]]}, ids(7, 8), 3),
+        (CHAT, {"messages": [USER]}, None, 1),
+        (GENERATE, {"text": "hello"}, "hello", 1),
+        (GENERATE, {"text": ["a", "b"]}, "a", 2),
+        (GENERATE, {"input_ids": [3, 4]}, ids(3, 4), 1),
+        (GENERATE, {"input_ids": [[3], [4]], "text": "ignored beside ids"}, ids(3), 2),
+    ],
+)
+def test_every_shape_of_prompt_is_read_and_the_first_of_several_stands_for_all(
+    kind: Kind, body: dict[str, Any], prompt: str | bytes | None, prompts: int
+) -> None:
+    request = read(kind, **body, sampling_params={"max_new_tokens": 4}, unknown=[{}])
+    assert (request.kind, request.prompt, request.prompts) == (kind, prompt, prompts)
+
+
+def test_the_fields_around_the_prompt_are_exposed() -> None:
+    request = read(
+        COMPLETIONS, prompt="x", model="m", stream=True, cache_salt="s", lora_path="ad", routed_dp_rank=3
+    )
+    assert (request.model, request.stream, request.cache_salt) == ("m", True, "s")
+    assert (request.lora, request.routed_dp_rank, request.extra_key) == ("ad", 3, None)
+
+
+def test_lists_of_salts_and_adapters_give_those_of_the_first_prompt() -> None:
+    request = read(GENERATE, text=["x", "y"], lora_path=[None, "ad"], cache_salt=["s", "t"], extra_key=[])
+    assert (request.lora, request.cache_salt, request.extra_key) == (None, "s", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "param", "expected"),
+    [
+        (COMPLETIONS, b"{}", "prompt", "prompt: expected a string, token ids"),
+        (COMPLETIONS, b'{"prompt": null}', "prompt", "expected a string"),
+        (COMPLETIONS, b'{"prompt": []}', "prompt", "not empty"),
+        (COMPLETIONS, b'{"prompt": [[]]}', "prompt", "not empty"),
+        (COMPLETIONS, b'{"prompt": {"a": 1}}', "prompt", "expected `str | array | null`, got `object`"),
+        (COMPLETIONS, b'{"prompt": [1, -1]}', "prompt", "prompt[1]: expected `int` >= 0"),
+        (COMPLETIONS, b'{"prompt": [4294967296]}', "prompt", "expected `int` <= 4294967295"),
+        (COMPLETIONS, b'{"prompt": [1, true]}', "prompt", "got `bool`"),
+        (COMPLETIONS, b'{"prompt": [1.5]}', "prompt", "got `float`"),
+        (COMPLETIONS, b'{"prompt": [1, "a"]}', "prompt", "expected token ids only"),
+        (COMPLETIONS, b'{"prompt": ["a", [1]]}', "prompt", "expected strings only"),
+        (COMPLETIONS, b'{"prompt": "\\ud800"}', "prompt", "lone surrogate"),
+        (COMPLETIONS, b'{"prompt": "x", "model": 5}', "model", "model: expected `str | null`, got `int`"),
+        (COMPLETIONS, b'{"prompt": "x", "stream": "yes"}', "stream", "got `str`"),
+        (COMPLETIONS, b"[]", None, "the body: expected `object`, got `array`"),
+        (COMPLETIONS, b"", None, "not valid JSON"),
+        (COMPLETIONS, b'{"prompt": "\xff"}', None, "not valid JSON"),
+        (CHAT, b"{}", "messages", "at least one message"),
+        (CHAT, b'{"messages": []}', "messages", "at least one message"),
+        (CHAT, b'{"messages": [{"content": "x"}]}', "messages", "missing required field `role`"),
+        (
+            CHAT,
+            b'{"messages": [{"role": "user", "content": 1}]}',
+            "messages",
+            "messages[0].content: expected",
+        ),
+        (CHAT, b'{"messages": [{"role": "user", "content": ["\\udfff"]}]}', "messages", "lone surrogate"),
+        (CHAT, b'{"messages": [{"role": "u"}], "tools": "x"}', "tools", "tools: expected"),
+        (CHAT, b'{"messages": [], "chat_template_kwargs": {"a":' + b"[" * 9999, None, "deeply"),
+        (GENERATE, b"{}", "text", "text (a string) or input_ids"),
+        (GENERATE, b'{"input_ids": ["a"]}', "input_ids", "input_ids[0]: expected `int | array`"),
+    ],
+)
+def test_a_wrong_body_is_refused_with_the_field_and_what_was_expected(
+    kind: Kind, body: bytes, param: str | None, expected: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse(kind, body)
+    assert caught.value.param == param
+    assert expected in caught.value.message
+    assert caught.value.body()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"prompt": "x"}, COMPLETIONS),
+        ({"messages": [USER], "prompt": None}, CHAT),
+        ({"text": "x"}, GENERATE),
+        ({"input_ids": [1]}, GENERATE),
+    ],
+)
+def test_kinds_of_body_are_told_apart_by_their_fields(body: dict[str, Any], kind: Kind) -> None:
+    assert kind_of(json.dumps(body).encode()) is kind
+
+
+def test_a_body_without_a_prompt_is_of_no_kind() -> None:
+    with pytest.raises(BadRequest, match="expected one of prompt, messages, input_ids or text"):
+        kind_of(b'{"model": "m"}')
+
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just("\ud800")
+)
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES) | st.text(), inner)
+)
+bodies = st.dictionaries(st.sampled_from(NAMES), json_values).map(lambda body: json.dumps(body).encode())
+
+
+any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except BadRequest as error:
+        return error.body()
+
+
+@any_speed
+@given(
+    st.sampled_from(Kind), bodies | st.binary() | json_values.map(lambda value: json.dumps(value).encode())
+)
+def test_any_body_gives_a_request_that_can_be_read_or_a_bad_request(kind: Kind, body: bytes) -> None:
+    prompt = outcome(lambda: read_prompt(parse(kind, body), None))
+    assert isinstance(prompt, bytes) or prompt.count == len(prompt.tokens) // 4 or not prompt.exact
+
+
+@any_speed
+@given(bodies | st.binary())
+def test_any_body_has_a_kind_or_is_a_bad_request(body: bytes) -> None:
+    assert isinstance(outcome(lambda: kind_of(body)), Kind | bytes)
+
+
+messages = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "user", "assistant", "tool", "developer"])},
+        optional={
+            "content": st.none()
+            | st.text()
+            | st.lists(st.text() | st.dictionaries(st.just("text"), st.text())),
+            "tool_calls": st.none()
+            | st.lists(st.dictionaries(st.sampled_from(["id", "function"]), json_values)),
+            "reasoning": st.none() | st.text(),
+        },
+    ),
+    min_size=1,
+)
+tools = st.none() | st.lists(st.dictionaries(st.sampled_from(["type", "function"]), json_values))
+
+
+@any_speed
+@given(st.sampled_from(["vllm", "sglang"]), messages, tools, st.booleans())
+def test_any_chat_is_read_or_has_a_reason(
+    deepseek: ChatTokenizer, engine: str, messages: Any, tools: Any, continued: bool
+) -> None:
+    body = {"messages": messages, "tools": tools, "continue_final_message": continued}
+    render = RENDERERS[engine](ChatTemplate("{{ messages | tojson }}{{ tools | tojson }}", {}))
+    tokenizer = ChatTokenizer(deepseek.encoder, "", render, render)
+    prompt = outcome(lambda: read_prompt(parse(Kind.CHAT, json.dumps(body).encode()), tokenizer))
+    assert isinstance(prompt, bytes) or prompt.exact or prompt.why
