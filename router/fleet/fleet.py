@@ -1,0 +1,195 @@
+"""The fleet: all workers, and for every model name the ranks that may take its requests now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from router.core.index import Index
+from router.core.rank import Rank
+from router.engines.detect import ENGINES
+from router.errors import BadRequest, NoWorker, UnknownModel
+from router.fleet.spec import EngineName, WorkerSpec
+from router.fleet.supervisor import Supervisor
+from router.fleet.worker import ViewLimits, Worker, WorkerState
+from router.proxy.upstream import Upstream
+from router.streams.sockets import context
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from router.engines.description import Description
+    from router.proxy.limits import Limits
+
+# Blocks swept from retired views per turn of the loop, well under a millisecond's work.
+_SWEEP_PORTION = 2000
+_TICK_SECONDS = 1.0
+
+
+class Route(msgspec.Struct):
+    """What a model name stands for: base model, LoRA adapter if it is one, and the ranks that serve it.
+
+    `ranks` are those of ready workers; when there are none, those of paused ones, where requests wait.
+    `engine` is that of the first worker: how it names adapters and renders chats holds for all.
+    """
+
+    model: str
+    lora: str | None
+    engine: EngineName
+    ranks: list[Rank]
+
+
+class Fleet:
+    """Owns the index, the ZMQ context, the workers and their supervision."""
+
+    def __init__(
+        self,
+        specs: Iterable[WorkerSpec],
+        *,
+        upstream_limits: Limits,
+        view_limits: ViewLimits,
+        probe_seconds: float,
+        prepare: Callable[[Description], Awaitable[None]],
+    ) -> None:
+        """`prepare` is awaited before a worker that has said who it is takes its first request."""
+        self.index = Index()
+        self._zmq = context()
+        self._routes: dict[str, Route] | None = None
+        self.workers: dict[str, Worker] = {}
+        self._supervisors: dict[str, Supervisor] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        for spec in specs:
+            upstream = Upstream(spec.url, limits=upstream_limits)
+            worker = Worker(spec, upstream, self.index, self._zmq, view_limits, self._changed)
+            self.workers[spec.url] = worker
+            self._supervisors[spec.url] = Supervisor(worker, probe_seconds=probe_seconds, prepare=prepare)
+
+    def start(self) -> None:
+        """Begin to supervise; needs a running loop."""
+        runs = [supervisor.run() for supervisor in self._supervisors.values()]
+        self._tasks = [asyncio.ensure_future(run) for run in (*runs, self._tick())]
+
+    async def close(self) -> None:
+        """Stop everything and leave nothing behind."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for worker in self.workers.values():
+            worker.close()
+            await worker.upstream.close()
+        self._zmq.destroy(linger=0)
+
+    @property
+    def ready(self) -> bool:
+        """Whether one worker can take traffic."""
+        return any(worker.state is WorkerState.READY for worker in self.workers.values())
+
+    def worker_of(self, rank: Rank) -> Worker:
+        """Return the worker that a rank belongs to."""
+        return self.workers[rank.worker]
+
+    def suspect(self, rank: Rank, why: str) -> None:
+        """Note that a rank's worker could not be reached."""
+        self._supervisors[rank.worker].suspect(why)
+
+    def rank_headers(self, rank: Rank) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the headers that pin a request to a rank."""
+        said = self.workers[rank.worker].description
+        return ENGINES[said.engine].rank_headers(rank.rank, said.dp) if said is not None else ()
+
+    def models(self) -> dict[str, Route]:
+        """Return every model name that the fleet serves, adapters included, with its route."""
+        return self._table()
+
+    def route(self, model: str | None) -> Route:
+        """Return where requests for a model may go; without a name, the only model there is.
+
+        Raises UnknownModel, BadRequest (no name, several models), or NoWorker while no worker has ever
+        been up; the route of a known model may have no ranks. One lookup when hot.
+        """
+        table = self._table()
+        route = table.get(model) if model is not None else self._only(table)
+        if route is None and model is not None:
+            route = self._with_adapter(model, table)
+        if route is None:
+            raise self._unknown(model, table)
+        return route
+
+    def _with_adapter(self, model: str, table: dict[str, Route]) -> Route | None:
+        """Return the route of "base:adapter", which SGLang takes as a model name."""
+        route = table.get(model.partition(":")[0])
+        return route if route is not None and route.engine == "sglang" else None
+
+    def _unknown(self, model: str | None, table: dict[str, Route]) -> UnknownModel | NoWorker:
+        if not table:
+            return NoWorker("no worker is up yet", retry_after=1)
+        served = ", ".join(table)
+        return UnknownModel(f"the model {model!r} does not exist; served here: {served}", param="model")
+
+    def _only(self, table: dict[str, Route]) -> Route | None:
+        bases = {route.model for route in table.values()}
+        if len(bases) > 1:
+            expected = f"expected one of {', '.join(table)}"
+            raise BadRequest(f"model: several models are served here, {expected}", param="model")
+        return next((route for route in table.values() if route.lora is None), None)
+
+    def _changed(self) -> None:
+        self._routes = None
+
+    def _table(self) -> dict[str, Route]:
+        if self._routes is None:
+            self._routes = _routes(self.workers.values())
+        return self._routes
+
+    async def _tick(self) -> None:
+        """Let predictions expire, and sweep what resets have left, a portion per turn of the loop."""
+        while True:
+            now = asyncio.get_running_loop().time()
+            for worker in self.workers.values():
+                for rank in worker.ranks:
+                    rank.view.predicted.expire(now)
+            more = self.index.sweep(_SWEEP_PORTION)
+            await asyncio.sleep(0 if more else _TICK_SECONDS)
+
+
+def _routes(workers: Iterable[Worker]) -> dict[str, Route]:
+    """Build the table of model names; ranks of paused workers stand in where no worker is ready."""
+    table: dict[str, Route] = {}
+    waiting: dict[str, list[Rank]] = {}
+    for worker in workers:
+        for name, lora in _names(worker):
+            said = worker.description
+            assert said is not None  # noqa: S101 - it has names
+            route = table.setdefault(name, Route(said.model, lora, said.engine, []))
+            if refusal(worker):
+                if worker.state is WorkerState.PAUSED and not role_refusal(worker):
+                    waiting.setdefault(name, []).extend(worker.ranks)
+            else:
+                route.ranks.extend(worker.ranks)
+    for name, ranks in waiting.items():
+        table[name].ranks = table[name].ranks or ranks
+    return table
+
+
+def _names(worker: Worker) -> list[tuple[str, str | None]]:
+    """Return a worker's model names, each with the adapter that it stands for."""
+    said = worker.description
+    if said is None:
+        return []
+    names: list[tuple[str, str | None]] = [(name, None) for name in (said.model, *said.aliases)]
+    return names + [(name, name) for name in said.adapters]
+
+
+def refusal(worker: Worker) -> str:
+    """Say why a worker takes no new request, "" when it does."""
+    if worker.state is not WorkerState.READY:
+        return f"{worker.state}: {worker.why}" if worker.why else str(worker.state)
+    return role_refusal(worker)
+
+
+def role_refusal(worker: Worker) -> str:
+    """Say why a worker's role keeps requests from it, "" when it does not."""
+    role = worker.description.role if worker.description is not None else "both"
+    return "" if role == "both" else f"role {role}: prefill/decode pairs are not routed"

@@ -1,0 +1,84 @@
+"""The fleet at one moment, as rows for /workers and /metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from router.observe.rows import RankRow, WorkerRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from router.core.rank import Rank
+    from router.fleet.worker import Worker
+    from router.streams.stream import Stream
+
+_SILENT = "silent"
+_SKIPPED = "skipped_"
+_KINDS = ("stored", "removed", "cleared")
+
+
+def snapshot(workers: Iterable[Worker]) -> list[WorkerRow]:
+    """Return a row for each worker, with one for each of its ranks. About 10 us a rank."""
+    now = time.time()
+    return [_worker_row(worker, now) for worker in workers]
+
+
+def _worker_row(worker: Worker, now: float) -> WorkerRow:
+    said = worker.description
+    loads = [rank.load for rank in worker.ranks]
+    pairs = zip(worker.ranks, worker.streams, strict=True)
+    return WorkerRow(
+        url=worker.url,
+        engine=said.engine if said else worker.spec.engine,
+        model=said.model if said else None,
+        role=said.role if said else worker.spec.role,
+        state=worker.state,
+        why=worker.why,
+        inflight_requests=sum(load.active_requests for load in loads),
+        inflight_tokens=sum(load.inflight_tokens for load in loads),
+        ranks=[_rank_row(worker, rank, stream, now) for rank, stream in pairs],
+    )
+
+
+def _rank_row(worker: Worker, rank: Rank, stream: Stream | None, now: float) -> RankRow:
+    view = rank.view
+    row = RankRow(
+        rank=rank.rank,
+        view=_SILENT,
+        why=_why_silent(worker),
+        blocks=view.blocks(),
+        predicted_blocks=len(view.predicted),
+        resets=dict(view.resets),
+        events={kind: view.events[kind] for kind in _KINDS},
+        orphans=view.orphans.blocks,
+        undecodable=view.events["undecodable"],
+        skipped={
+            name.removeprefix(_SKIPPED): count
+            for name, count in view.events.items()
+            if name.startswith(_SKIPPED)
+        },
+    )
+    if stream is not None:
+        _add_stream(row, worker, stream, now)
+    return row
+
+
+def _why_silent(worker: Worker) -> str:
+    why = worker.description.why_no_events if worker.description else ""
+    return f"no KV events, predicted entries only: {why}" if why else "no KV events, predicted entries only"
+
+
+def _add_stream(row: RankRow, worker: Worker, stream: Stream, now: float) -> None:
+    cursor = stream.cursor
+    row.view, row.why = cursor.state, cursor.why
+    if cursor.last_seq is None:
+        hint = worker.description.why_no_events if worker.description else ""
+        row.why = "; ".join(filter(None, (row.why or "no batch has come yet", hint)))
+    else:
+        row.event_age_seconds = round(max(0.0, now - stream.last_ts), 3)
+    row.last_seq = cursor.last_seq
+    row.gaps, row.replays = cursor.gaps, cursor.replays
+    row.batches = stream.batches
+    row.undecodable += stream.undecodable

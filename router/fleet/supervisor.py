@@ -1,0 +1,113 @@
+"""Keeping one worker's state true: ask who it is, then probe it until it fails, then ask again.
+
+A worker that is not up yet is asked again with growing pauses and joins when it comes. A probe is one
+`GET /health` and the engine's own word on whether it is paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from router.engines.detect import ENGINES, describe
+from router.errors import UpstreamFailed
+from router.fleet.worker import Worker, WorkerState
+from router.proxy.fetch import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from router.engines.description import Description
+
+_OK = 200
+_PROBE_TIMEOUT = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+# How often a worker is asked who it is while all is well: adapters come and go, and a process can be
+# replaced between two probes.
+_DESCRIBE_SECONDS = 10.0
+
+
+class Supervisor:
+    """Runs until cancelled. Times in seconds."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        probe_seconds: float,
+        prepare: Callable[[Description], Awaitable[None]],
+    ) -> None:
+        self._worker = worker
+        self._prepare = prepare
+        self._clock = time.monotonic
+        self._probe_seconds = probe_seconds
+        self._look = asyncio.Event()
+
+    def suspect(self, why: str) -> None:
+        """A request could not reach the worker: take it out and look at once."""
+        if self._worker.state in {WorkerState.READY, WorkerState.PAUSED}:
+            self._worker.become(WorkerState.FAILED, why)
+            self._look.set()
+
+    async def run(self) -> None:
+        """Supervise the worker for as long as it is part of the fleet."""
+        while True:
+            await self._join()
+            again = self._clock() + _DESCRIBE_SECONDS
+            while await self._probe() and self._clock() < again:
+                await self._wait(self._probe_seconds)
+
+    async def _join(self) -> None:
+        """Ask the worker who it is, until it says."""
+        worker = self._worker
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                description = await describe(worker.upstream, worker.spec)
+            except UpstreamFailed as error:
+                starting = worker.description is None
+                worker.become(WorkerState.STARTING if starting else WorkerState.FAILED, error.message)
+                await self._wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                await self._prepare(description)
+                worker.adopt(description)
+                return
+
+    async def _probe(self) -> bool:
+        """Look at the worker once; say whether it is up."""
+        worker = self._worker
+        assert worker.description is not None  # noqa: S101 - it has joined
+        engine = ENGINES[worker.description.engine]
+        try:
+            health = await fetch(worker.upstream, "GET", "/health", timeout=_PROBE_TIMEOUT)
+            paused = await engine.is_paused(worker.upstream)
+        except UpstreamFailed as error:
+            worker.become(WorkerState.FAILED, error.message)
+            return False
+        if health.status != _OK:
+            worker.become(WorkerState.FAILED, f"GET /health answers {health.status}")
+            return False
+        self._seen(paused=bool(paused), may_clear=engine.PAUSE_MAY_CLEAR)
+        return True
+
+    def _seen(self, *, paused: bool, may_clear: bool) -> None:
+        """Note the state of a worker that is up."""
+        worker = self._worker
+        if worker.state is WorkerState.DRAINING:
+            return
+        if not paused:
+            worker.become(WorkerState.READY)
+            return
+        if may_clear and worker.state is not WorkerState.PAUSED:
+            worker.reset_views("paused")
+        worker.become(WorkerState.PAUSED, "the engine says that it is paused")
+
+    async def _wait(self, seconds: float) -> None:
+        self._look.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._look.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,160 @@
+"""One worker: its settings, what it said of itself, its state, and its ranks with their streams."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from router.core.rank import Rank
+from router.core.view import View
+from router.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import zmq
+
+    from router.core.index import Index
+    from router.engines.description import Description
+    from router.fleet.spec import WorkerSpec
+    from router.proxy.upstream import Upstream
+
+_log = logging.getLogger(__name__)
+# In tokens, for the predicted blocks of a worker that publishes no events and names no block size.
+APPROXIMATE_BLOCK_SIZE = 16
+
+
+class WorkerState(StrEnum):
+    """starting: never been up. ready: takes requests. paused: up, but its scheduler stands still.
+
+    draining: takes no new requests. failed: was up and does not answer.
+    """
+
+    STARTING = "starting"
+    READY = "ready"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class ViewLimits:
+    """What bounds the views; times in seconds, `predicted_bound` in blocks."""
+
+    __slots__ = ("approximate_ttl", "predicted_bound", "predicted_ttl", "replay_seconds")
+
+    def __init__(
+        self, *, predicted_ttl: float, approximate_ttl: float, predicted_bound: int, replay_seconds: float
+    ) -> None:
+        self.predicted_ttl = predicted_ttl
+        self.approximate_ttl = approximate_ttl
+        self.predicted_bound = predicted_bound
+        self.replay_seconds = replay_seconds
+
+
+class Worker:
+    """`on_change` is called after each change of state or of what the worker is."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        upstream: Upstream,
+        index: Index,
+        zmq_context: zmq.Context[zmq.Socket[bytes]],
+        limits: ViewLimits,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.spec = spec
+        self.url = spec.url
+        self.upstream = upstream
+        self.state = WorkerState.STARTING
+        self.why = "not asked yet"
+        self.description: Description | None = None
+        self.ranks: list[Rank] = []
+        self.streams: list[Stream | None] = []
+        self._index = index
+        self._zmq = zmq_context
+        self._limits = limits
+        self._on_change = on_change
+
+    def become(self, state: WorkerState, why: str = "") -> None:
+        """Change state; each change is one line in the log."""
+        if state is self.state and why == self.why:
+            return
+        if state is not self.state:
+            _log.info("worker %s: %s -> %s%s", self.url, self.state, state, f" ({why})" if why else "")
+        self.state, self.why = state, why
+        self._on_change()
+
+    def adopt(self, description: Description) -> None:
+        """Take what the worker says of itself; a new process, or other events, start its views anew."""
+        old, self.description = self.description, description
+        if old == description:
+            return
+        if old is None or _shape(old) != _shape(description):
+            self._close_streams()
+            self._close_views()
+            self.ranks = [Rank(self.url, rank, self._view(rank)) for rank in range(description.dp)]
+        elif (old.started, old.sources) != (description.started, description.sources):
+            self._close_streams()
+            self.reset_views("restart" if old.started != description.started else "reconfigured")
+        if not self.streams:
+            self.streams = [self._stream(rank) for rank in range(description.dp)]
+        self._on_change()
+
+    def reset_views(self, cause: str) -> None:
+        """Forget what every rank holds, for a reason that no event has told."""
+        for rank in self.ranks:
+            rank.view.reset(cause)
+
+    def close(self) -> None:
+        """Leave nothing behind: streams, views, ranks."""
+        self._close_streams()
+        self._close_views()
+
+    def _view(self, rank: int) -> View:
+        said = self._described()
+        has_events = said.sources[rank] is not None
+        limits = self._limits
+        return View(
+            self._index,
+            said.model,
+            block_size=said.block_size or (None if has_events else APPROXIMATE_BLOCK_SIZE),
+            bigram=said.bigram,
+            counts_copies=said.engine == "vllm",
+            predicted_ttl=limits.predicted_ttl if has_events else limits.approximate_ttl,
+            predicted_bound=limits.predicted_bound,
+        )
+
+    def _stream(self, rank: int) -> Stream | None:
+        source = self._described().sources[rank]
+        if source is None:
+            return None
+        return Stream(
+            self._zmq,
+            source,
+            self.ranks[rank].view,
+            name=f"worker {self.url} rank {rank}",
+            replay_seconds=self._limits.replay_seconds,
+        )
+
+    def _described(self) -> Description:
+        assert self.description is not None  # noqa: S101 - callers come from adopt()
+        return self.description
+
+    def _close_streams(self) -> None:
+        for stream in self.streams:
+            if stream is not None:
+                stream.close()
+        self.streams = []
+
+    def _close_views(self) -> None:
+        for rank in self.ranks:
+            rank.view.close()
+        self.ranks = []
+
+
+def _shape(said: Description) -> tuple[object, ...]:
+    """What a view is made for; while it stays, a view can be reset instead of replaced."""
+    has_events = tuple(source is not None for source in said.sources)
+    return (said.engine, said.model, said.block_size, said.bigram, said.dp, has_events)

@@ -1,0 +1,63 @@
+"""Frames from one ZMQ socket onto the event loop, without a task or a future per message.
+
+ZMQ's descriptor is edge-triggered: once it is readable, the socket has to be read until it is empty. A
+burst is read in portions of `slice_seconds`; between portions the loop serves everybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+import zmq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Frames: TypeAlias = list[bytes]
+
+
+class Reader:
+    """Calls `on_frames` for each message until closed; owns the socket."""
+
+    __slots__ = ("_again", "_clock", "_closed", "_loop", "_on_frames", "_slice", "socket")
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], on_frames: Callable[[Frames], None], *, slice_seconds: float = 0.001
+    ) -> None:
+        self.socket = socket
+        self._on_frames = on_frames
+        self._slice = slice_seconds
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._again: asyncio.Handle | None = None
+        self._closed = False
+        self._loop.add_reader(socket.fileno(), self._read)
+        # What arrived before the descriptor was watched raises no edge any more.
+        self._again = self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        """Read one portion."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        until = self._clock() + self._slice
+        while not self._closed:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._on_frames(frames)
+            if self._clock() > until:
+                self._again = self._loop.call_soon(self._read)
+                return
+
+    def close(self) -> None:
+        """Stop reading and close the socket; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._again is not None:
+            self._again.cancel()
+        self._loop.remove_reader(self.socket.fileno())
+        self.socket.close(linger=0)

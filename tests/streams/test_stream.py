@@ -1,0 +1,269 @@
+"""A stream over real sockets: what the publisher sends is what the view holds."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import zmq
+
+from router.core.cursor import State
+from router.core.index import Index
+from router.core.view import View
+from router.engines.description import EventSource
+from router.streams.sockets import context, dealer, subscriber
+from router.streams.stream import Stream
+from tests.waiting import until
+from workers.publisher import Publisher, PublisherConfig, open_publishers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CLEARED = {"type": "AllBlocksCleared"}
+TIMES = itertools.count(1)
+
+
+def stored(block: int) -> dict[str, Any]:
+    return {
+        "type": "BlockStored",
+        "block_hashes": [block],
+        "parent_block_hash": None,
+        "token_ids": [block] * 4,
+        "block_size": 4,
+        "lora_id": None,
+    }
+
+
+def encoded(*events: Any, ts: float | None = None) -> bytes:
+    return msgspec.msgpack.encode([float(next(TIMES)) if ts is None else ts, list(events), 0])
+
+
+class Rig:
+    """A publisher, and streams that feed views from it."""
+
+    def __init__(self) -> None:
+        self.context = context()
+        self.publisher: Publisher
+        self.source: EventSource
+        self.config = PublisherConfig()
+        self.streams: list[Stream] = []
+
+    def open(self, config: PublisherConfig) -> None:
+        (self.publisher,), endpoints = open_publishers(config, 1, self.context)
+        port, replay = endpoints.port, endpoints.replay_port
+        self.config = replace(config, port=port, replay_port=replay)
+        replay_endpoint = None if replay is None else f"tcp://127.0.0.1:{replay}"
+        self.source = EventSource(f"tcp://127.0.0.1:{port}", replay_endpoint, config.topic, bind=False)
+
+    def listen(
+        self, source: EventSource | None = None, *, replay_seconds: float = 5.0
+    ) -> tuple[Stream, View]:
+        view = View(Index(), "m", block_size=4)
+        stream = Stream(self.context, source or self.source, view, name="test", replay_seconds=replay_seconds)
+        self.streams.append(stream)
+        return stream, view
+
+    async def restart(self) -> None:
+        """Another process on the same ports."""
+        await self.publisher.close()
+        await until(self._opened, "the ports to be free again")
+
+    def _opened(self) -> bool:
+        try:
+            self.open(self.config)
+        except OSError:
+            return False
+        return True
+
+    async def flow(self, stream: Stream) -> None:
+        """Publish until something arrives: a new subscription takes a moment to reach the publisher."""
+        before = stream.batches
+
+        def arrived() -> bool:
+            if stream.batches == before:
+                self.publisher.send(encoded())
+            return stream.batches > before
+
+        await until(arrived, "a live batch")
+
+
+@asynccontextmanager
+async def rig(**config: Any) -> AsyncIterator[Rig]:
+    one = Rig()
+    one.open(PublisherConfig(**config))
+    try:
+        yield one
+    finally:
+        for stream in one.streams:
+            stream.close()
+        await one.publisher.close()
+        one.context.destroy(linger=0)
+
+
+def held(view: View) -> int:
+    return view.blocks().get("GPU", 0)
+
+
+@pytest.mark.parametrize("framing", ["current", "legacy"])
+async def test_a_late_stream_gets_the_whole_history_and_goes_on_live(framing: str) -> None:
+    async with rig(framing=framing, topic="kv") as one:
+        one.publisher.send(encoded(CLEARED))
+        one.publisher.send(encoded(stored(1)))
+        stream, view = one.listen()
+        await until(lambda: stream.state is State.LIVE, "live")
+        assert (held(view), stream.cursor.last_seq, stream.cursor.why) == (1, 1, "")
+        await one.flow(stream)
+        one.publisher.send(encoded(stored(2)))
+        await until(lambda: held(view) == 2)
+
+
+async def test_without_replay_the_view_begins_with_what_comes() -> None:
+    async with rig(replay_port=None) as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, view = one.listen()
+        assert stream.state is State.CONNECTING
+        await one.flow(stream)
+        assert stream.state is State.LIVE
+        assert stream.cursor.why.startswith("the history starts at batch")
+        assert held(view) == 0
+
+
+async def test_a_clear_empties_the_view_when_it_arrives() -> None:
+    async with rig() as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, view = one.listen()
+        await until(lambda: held(view) == 1)
+        await one.flow(stream)
+        one.publisher.send(encoded(CLEARED))
+        await until(lambda: held(view) == 0)
+        assert view.resets == {"all_blocks_cleared": 1}
+
+
+async def test_a_lost_batch_is_fetched() -> None:
+    async with rig() as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        # A batch that the subscriber never saw, as when its queue was full: it is in the history only.
+        lost = one.publisher.seq
+        one.publisher._history.append((lost.to_bytes(8, "big"), encoded(stored(1))))
+        one.publisher.seq += 1
+        one.publisher.send(encoded(stored(2)))
+        await until(lambda: held(view) == 2)
+        assert (stream.cursor.gaps, stream.state) == (1, State.LIVE)
+
+
+async def test_a_restarted_engine_on_the_same_ports_resets_the_view() -> None:
+    async with rig() as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, view = one.listen()
+        await until(lambda: held(view) == 1)
+        await one.flow(stream)
+        await one.restart()
+        one.publisher.send(encoded(stored(2)))
+        one.publisher.send(encoded(stored(3)))
+        await one.flow(stream)
+        await until(lambda: stream.state is State.LIVE and held(view) == 2)
+        assert view.resets == {"restart": 1}
+
+
+async def test_a_silent_replay_endpoint_holds_live_batches_up_for_the_limit_only() -> None:
+    async with rig(replay_port=None) as one:
+        silent = one.context.socket(zmq.ROUTER)
+        port = silent.bind_to_random_port("tcp://127.0.0.1")
+        stream, _ = one.listen(replace(one.source, replay=f"tcp://127.0.0.1:{port}"), replay_seconds=0.05)
+        await one.flow(stream)
+        assert stream.state is State.LIVE
+        assert "no answer to a replay" in stream.cursor.why
+        silent.close(linger=0)
+
+
+async def test_an_engine_that_connects_is_heard_by_a_router_that_binds() -> None:
+    async with rig() as one:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        await one.publisher.close()
+        stream, view = one.listen(EventSource(endpoint, None, "", bind=True))
+        one.open(PublisherConfig(connect=endpoint, replay_port=None))
+        await one.flow(stream)
+        one.publisher.send(encoded(stored(1)))
+        await until(lambda: held(view) == 1)
+
+
+async def test_broken_payloads_and_frames_are_counted_and_change_nothing() -> None:
+    async with rig(replay_port=None) as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        one.publisher._pub.send_multipart([b"", b"short", b""])
+        one.publisher._pub.send_multipart([b"only one"])
+        one.publisher.send(b"\xc1")
+        one.publisher.send(encoded(stored(1)))
+        await until(lambda: held(view) == 1)
+        assert stream.undecodable == 3
+        assert (stream.state, stream.cursor.gaps) == (State.DEGRADED, 1)
+
+
+async def test_only_the_topic_that_was_subscribed_to_arrives() -> None:
+    async with rig(topic="kv") as one:
+        other, _ = one.listen(replace(one.source, topic="other", replay=None))
+        stream, _ = one.listen(replace(one.source, replay=None))
+        await one.flow(stream)
+        assert (other.batches, other.state) == (0, State.CONNECTING)
+
+
+async def test_a_burst_is_applied_completely_and_lets_the_loop_turn() -> None:
+    async with rig() as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        for block in range(5000):
+            one.publisher.send(encoded(stored(block)))
+        turns = 0
+
+        def done() -> bool:
+            nonlocal turns
+            turns += 1
+            return held(view) == 5000
+
+        await until(done)
+        assert turns > 1
+
+
+async def test_a_closed_stream_changes_its_view_no_more() -> None:
+    async with rig() as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        stream.close()
+        stream.close()
+        witness, seen = one.listen()
+        await one.flow(witness)
+        one.publisher.send(encoded(stored(1)))
+        await until(lambda: held(seen) == 1)
+        assert held(view) == 0
+
+
+async def test_an_address_that_is_taken_is_said_and_tried_again_until_it_is_free() -> None:
+    async with rig(replay_port=None) as one:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+            stream, view = one.listen(EventSource(endpoint, None, "", bind=True))
+            assert stream.state is State.CONNECTING
+            assert "in use" in stream.cursor.why
+        await one.publisher.close()
+        one.open(PublisherConfig(connect=endpoint, replay_port=None))
+        await one.flow(stream)
+        one.publisher.send(encoded(stored(1)))
+        await until(lambda: held(view) == 1)
+
+
+def test_an_endpoint_that_cannot_be_opened_is_an_error_that_leaves_no_socket() -> None:
+    made = context()
+    with pytest.raises(zmq.ZMQError):
+        subscriber(made, "tcp://nowhere", "", bind=False)
+    with pytest.raises(zmq.ZMQError):
+        dealer(made, "nonsense")
+    made.term()
