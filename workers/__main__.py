@@ -1,0 +1,7 @@
+"""`python -m workers`."""
+
+from __future__ import annotations
+
+from workers.cli import main
+
+main()

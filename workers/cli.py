@@ -1,0 +1,88 @@
+"""`kv-workers`, `python -m workers`: one stand-in or many, until SIGTERM or SIGINT.
+
+When all are up, one JSON object goes to standard output. A wrong value is one line and exit code 2, a port
+that is taken one line and exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+import uvloop
+
+from workers.fleet import Fleet
+from workers.options import consecutive, spec_from, worker_options
+
+if TYPE_CHECKING:
+    from workers.spec import WorkerSpec
+
+
+@click.group(context_settings={"show_default": True, "max_content_width": 110})
+def cli() -> None:
+    """Engine stand-ins: SGLang and vLLM workers without a GPU."""
+
+
+@cli.command()
+@worker_options
+def serve(**options: Any) -> None:
+    """Run one worker."""
+    _run([spec_from(options)])
+
+
+@cli.command()
+@click.option("--count", type=click.IntRange(1), required=True, help="Number of workers.")
+@worker_options
+def fleet(count: int, **options: Any) -> None:
+    """Run N workers in one process; given ports are those of the first, the others follow."""
+    _run(consecutive(spec_from(options), count))
+
+
+@cli.command()
+@click.option("--keep", is_flag=True, show_default=False, help="Leave everything up and print the URLs.")
+def demo(*, keep: bool) -> None:
+    """Show the router at work on four stand-ins: two policies, then a weight sync under traffic."""
+    from workers.demo.processes import DemoError  # noqa: PLC0415 - the stand-in alone needs no router
+    from workers.demo.run import demo as run_demo  # noqa: PLC0415 - as above
+
+    try:
+        held = uvloop.run(run_demo(keep=keep))
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(0 if held else 1)
+
+
+def _run(specs: list[WorkerSpec]) -> None:
+    try:
+        uvloop.run(_until_stopped(specs))
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _until_stopped(specs: list[WorkerSpec]) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with Fleet(specs) as running:
+        ready = {"ready": True, "workers": [worker.describe() for worker in running.workers]}
+        sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
+        sys.stdout.flush()
+        await stopped.wait()
+
+
+def main() -> None:
+    """Run the command line; errors are one line each."""
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        click.echo(f"kv-workers: {error.format_message()}", err=True)
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(1)

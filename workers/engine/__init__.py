@@ -1,0 +1,1 @@
+"""The engine itself, pure: no sockets, no asyncio, no clock of its own."""

@@ -1,0 +1,37 @@
+"""What differs between the two engines inside a rank: when blocks are stored, dropped and announced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from workers.engine.hashes import signed_hash, unsigned_hash, whole_hash
+
+if TYPE_CHECKING:
+    from workers.engine.hashes import HashForm
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One engine's habits.
+
+    `coalesces`: events are joined in the queue. `evicts_by_page`: eviction frees single blocks from a
+    prompt's end, not whole nodes. `stores_while_decoding`: a block is cached as soon as it is full, not
+    when its request ends. `publishes_every_step`: events leave inside each step and at no other time.
+    `announces_start`: the first batch of a process is AllBlocksCleared.
+    """
+
+    name: str
+    form: HashForm
+    coalesces: bool = False
+    evicts_by_page: bool = False
+    stores_while_decoding: bool = False
+    publishes_every_step: bool = False
+    announces_start: bool = False
+
+
+SGLANG = Dialect("sglang", signed_hash, coalesces=True, announces_start=True)
+VLLM = Dialect(
+    "vllm", unsigned_hash, evicts_by_page=True, stores_while_decoding=True, publishes_every_step=True
+)
+VLLM_BYTES = replace(VLLM, form=whole_hash)

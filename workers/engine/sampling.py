@@ -1,0 +1,25 @@
+"""The stand-in's model: which token comes next is a function of seed and prompt, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+_MULTIPLIER, _INCREMENT, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Draws from `vocabulary` with a 64-bit congruential generator; equal prompts get equal outputs."""
+
+    seed: int
+    vocabulary: tuple[int, ...]
+
+    def start(self, prompt: bytes | bytearray) -> int:
+        """Return the state before the first token; O(prompt)."""
+        return ((self.seed << 32) ^ crc32(prompt)) * _MULTIPLIER & _MASK
+
+    def advance(self, state: int) -> tuple[int, int]:
+        """Return the next state and the token drawn."""
+        state = (state * _MULTIPLIER + _INCREMENT) & _MASK
+        return state, self.vocabulary[(state >> 33) % len(self.vocabulary)]

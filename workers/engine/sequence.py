@@ -1,0 +1,60 @@
+"""The tokens of one request and the page digests over them, chained once and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.engine.hashes import TOKEN_BYTES, bigrams, chain, pack, unpack
+from workers.engine.namespace import PLAIN, Namespace
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Prompt and output tokens. A page is `page_size` units; a unit is a token, or a pair when bigram."""
+
+    data: bytearray
+    page_size: int
+    namespace: Namespace = PLAIN
+    bigram: bool = False
+    digests: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.data) // TOKEN_BYTES
+
+    def append(self, token: int) -> None:
+        """Add one output token."""
+        self.data += token.to_bytes(TOKEN_BYTES, "little")
+
+    def pages(self, tokens: int) -> int:
+        """Return how many full pages the first `tokens` tokens make (bigrams: one unit fewer)."""
+        return max(0, tokens - self.bigram) // self.page_size
+
+    def digests_of(self, tokens: int) -> list[bytes]:
+        """Return the digests of those pages; each page is hashed once in the life of the sequence."""
+        count, known = self.pages(tokens), len(self.digests)
+        if count > known:
+            prior = self.digests[-1] if known else self.namespace.prior()
+            self.digests += chain(self._units(known, count), self._page_bytes, prior)
+        return self.digests if count == len(self.digests) else self.digests[:count]
+
+    def token_ids(self, first: int, end: int) -> list[Any]:
+        """Return what an event says about pages first..end-1: token ids, or pairs `[t, next t]`."""
+        ids = unpack(self._units(first, end))
+        return [list(pair) for pair in zip(ids[::2], ids[1::2], strict=True)] if self.bigram else ids
+
+    @property
+    def _page_bytes(self) -> int:
+        return self.page_size * TOKEN_BYTES * (1 + self.bigram)
+
+    def _units(self, first: int, end: int) -> bytes | bytearray:
+        start, stop = first * self.page_size, end * self.page_size + self.bigram
+        tokens = self.data[start * TOKEN_BYTES : stop * TOKEN_BYTES]
+        return bigrams(tokens) if self.bigram else tokens
+
+
+def sequence_of(
+    tokens: list[int], page_size: int, namespace: Namespace = PLAIN, *, bigram: bool = False
+) -> Sequence:
+    """Return the sequence of a prompt given as token ids; raises struct.error for an id that is no u32."""
+    return Sequence(bytearray(pack(tokens)), page_size, namespace, bigram)

@@ -1,0 +1,107 @@
+"""What the routes of one worker share: its ranks, its tokenizer, and what control calls have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from workers.http.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any, TypeVar
+
+    from workers.driver import Driver
+    from workers.engine.rank import Rank
+    from workers.publisher import Endpoints
+    from workers.spec import WorkerSpec
+    from workers.tokenizer import Tokenizer
+
+    T = TypeVar("T")
+
+DEFAULT_WEIGHTS = "default"
+
+
+@dataclass(slots=True)
+class Edge:
+    """One worker as its routes see it. `gate` is open while new requests may enter the engine."""
+
+    spec: WorkerSpec
+    drivers: list[Driver]
+    tokenizer: Tokenizer
+    endpoints: Endpoints | None
+    started: float = field(default_factory=time)  # seconds since the epoch
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    paused_at: float | None = None  # monotonic seconds
+    sleep_level: int | None = None
+    flushing: bool = False
+    weight_version: str = DEFAULT_WEIGHTS
+    model_path: str = ""
+    live: int = 0  # requests between arrival and the end of their answer
+    _next_rank: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+        self.model_path = self.model_path or self.spec.model
+
+    @property
+    def paused(self) -> bool:
+        """Whether a pause is in force, in any mode."""
+        return self.paused_at is not None
+
+    @property
+    def paused_seconds(self) -> float:
+        """How long the pause in force has lasted; 0 without one."""
+        return 0.0 if self.paused_at is None else monotonic() - self.paused_at
+
+    def mark_paused(self) -> None:
+        """Note that a pause has begun (or goes on)."""
+        if self.paused_at is None:
+            self.paused_at = monotonic()
+
+    async def every(self, message: Callable[[Rank, float], T]) -> list[T]:
+        """Apply a message to every rank between two of its iterations; return the answers by rank."""
+        calls: list[Awaitable[T]] = [driver.call(message) for driver in self.drivers]
+        return list(await asyncio.gather(*calls))
+
+    def driver_for(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Driver:
+        """Return the rank a request is pinned to, else the next in turn; raises BadRequest if wrong."""
+        pinned = headers.get("x-data-parallel-rank", body.get("routed_dp_rank"))
+        if pinned is None:
+            self._next_rank = (self._next_rank + 1) % len(self.drivers)
+            return self.drivers[self._next_rank]
+        try:
+            rank = int(pinned)
+        except (TypeError, ValueError):
+            rank = -1
+        if not 0 <= rank < len(self.drivers):
+            message = f"data_parallel_rank {pinned} is out of range [0, {len(self.drivers)})."
+            raise BadRequest(message)
+        return self.drivers[rank]
+
+    def adapter_id(self, name: str) -> int:
+        """Return the engine's internal number of an adapter; raises BadRequest for one that is not loaded."""
+        if name not in self.spec.adapters:
+            message = f"The LoRA adapter `{name}` is not loaded."
+            raise BadRequest(message)
+        return self.spec.adapters.index(name) + 1
+
+    def truth(self) -> dict[str, Any]:
+        """Return what every rank really holds; for tests only, no engine has this."""
+        return {"ranks": [_truth(driver) for driver in self.drivers]}
+
+
+def _truth(driver: Driver) -> dict[str, Any]:
+    rank = driver.rank
+    blocks = rank.cache.hashes()
+    return {
+        "rank": driver.number,
+        "blocks": [block.hex() if isinstance(block, bytes) else block for block in blocks],
+        "tokens": len(blocks) * rank.config.page_size,
+        "running": len(rank.running) + len(rank.last_batch) + (rank.chunked is not None),
+        "waiting": len(rank.waiting),
+        "paused": rank.paused,
+        "published": driver.publisher.seq if driver.publisher else 0,
+    }

@@ -1,0 +1,84 @@
+"""Prometheus text, with the names that the two engines give to what a router may want to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from workers.driver import Driver
+    from workers.http.edge import Edge
+
+_SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
+
+
+def _line(name: str, labels: dict[str, object], value: float) -> str:
+    text = ",".join(f'{key}="{label}"' for key, label in labels.items())
+    return f"{name}{{{text}}} {float(value)}" if text else f"{name} {float(value)}"
+
+
+def sglang_metrics(edge: Edge) -> str:
+    """Return SGLang's /metrics, one series per rank."""
+    lines = [line for driver in edge.drivers for line in _sglang_rank(edge, driver)]
+    return "\n".join(lines) + "\n"
+
+
+def _sglang_rank(edge: Edge, driver: Driver) -> Iterator[str]:
+    rank, labels = driver.rank, {"model_name": edge.spec.model, "dp_rank": driver.number}
+    counters = rank.counters
+    values = {
+        "num_running_reqs": len(rank.running) + len(rank.last_batch),
+        "num_queue_reqs": len(rank.waiting),
+        "token_usage": usage(driver),
+        "cache_hit_rate": counters.cached_tokens / max(1, counters.prompt_tokens),
+        "prompt_tokens_total": counters.prompt_tokens,
+        "generation_tokens_total": counters.generated_tokens,
+        "cached_tokens_total": counters.cached_tokens,
+        "num_requests_total": counters.finished,
+    }
+    return (_line(f"sglang:{name}", labels, value) for name, value in values.items())
+
+
+def vllm_metrics(edge: Edge) -> str:
+    """Return vLLM's /metrics: the start of the process, then one series per rank."""
+    lines = [_line("process_start_time_seconds", {}, edge.started)]
+    lines += [line for driver in edge.drivers for line in _vllm_rank(edge, driver)]
+    return "\n".join(lines) + "\n"
+
+
+def _vllm_rank(edge: Edge, driver: Driver) -> Iterator[str]:
+    rank, counters = driver.rank, driver.rank.counters
+    labels: dict[str, object] = {"engine": driver.number, "model_name": edge.spec.model}
+    values = {
+        "num_requests_running": len(rank.running) + len(rank.last_batch),
+        "num_requests_waiting": len(rank.waiting),
+        "kv_cache_usage_perc": usage(driver),
+        "prefix_cache_queries_total": counters.prompt_tokens,
+        "prefix_cache_hits_total": counters.cached_tokens,
+        "prompt_tokens_total": counters.prompt_tokens,
+        "generation_tokens_total": counters.generated_tokens,
+    }
+    yield from (_line(f"vllm:{name}", labels, value) for name, value in values.items())
+    state = _SLEEP_STATES[edge.sleep_level or 0]
+    for name in _SLEEP_STATES:
+        yield _line("vllm:engine_sleep_state", labels | {"sleep_state": name}, name == state)
+    yield _line("vllm:cache_config_info", _cache_config(driver), 1)
+
+
+def _cache_config(driver: Driver) -> dict[str, object]:
+    cache = driver.rank.cache
+    return {
+        "block_size": cache.page_size,
+        "enable_prefix_caching": True,
+        "engine": driver.number,
+        "kv_cache_size_tokens": cache.capacity * cache.page_size,
+        "num_gpu_blocks": cache.capacity,
+        "prefix_caching_hash_algo": "sha256",
+    }
+
+
+def usage(driver: Driver) -> float:
+    """Return the share of a rank's pages that running requests hold, 0 to 1."""
+    cache = driver.rank.cache
+    return (cache.capacity - cache.free - cache.evictable) / cache.capacity

@@ -1,0 +1,160 @@
+"""SGLang 0.5.23's control routes: pause, continue, flush, weights, abort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workers.engine import control
+from workers.http.answer import Json, Text
+from workers.http.body import string
+from workers.http.control import json_body, route
+from workers.http.errors import BadRequest
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from workers.engine.rank import Rank
+    from workers.http.edge import Edge
+
+_MODES = ("abort", "retract", "in_place")
+_OTHER_WEIGHT_SOURCES = ("tensor", "distributed", "ipc")
+_DRAIN_SECONDS = 3600.0
+_UPDATED = "Succeeded to update model weights."
+_NOT_FLUSHED = (
+    "The weights were updated, but the cache was not flushed because requests are still running or queued."
+)
+
+
+def control_routes(edge: Edge) -> list[Route]:
+    """Return the routes that change what the scheduler does."""
+    acts = Controls(edge)
+    weights = [
+        route(edge, "POST", f"/update_weights_from_{source}", acts.update_weights)
+        for source in _OTHER_WEIGHT_SOURCES
+    ]
+    return [
+        route(edge, "POST", "/pause_generation", acts.pause),
+        route(edge, "POST", "/continue_generation", acts.resume),
+        route(edge, "GET POST", "/flush_cache", acts.flush),
+        route(edge, "POST", "/update_weights_from_disk", acts.update_weights_from_disk),
+        route(edge, "POST", "/release_memory_occupation", acts.release_memory),
+        route(edge, "POST", "/resume_memory_occupation", acts.resume_memory),
+        route(edge, "POST", "/abort_request", acts.abort),
+        *weights,
+    ]
+
+
+@dataclass(slots=True)
+class Controls:
+    """The handlers; each applies its message to all ranks between two of their iterations."""
+
+    edge: Edge
+
+    async def pause(self, request: Request) -> Json:
+        """Stop the scheduler in one of three modes; new requests hang from now on."""
+        mode = (await json_body(request)).get("mode", "abort")
+        if mode not in _MODES:
+            message = f"Invalid mode: {mode!r}. Must be one of {', '.join(_MODES)}."
+            raise BadRequest(message, param="mode")
+        self.edge.gate.clear()
+        self.edge.mark_paused()
+        await self.edge.every(lambda rank, now: control.pause(rank, mode, now))
+        return Json({"message": "Generation paused successfully.", "status": "ok"})
+
+    async def resume(self, _request: Request) -> Json:
+        """Let the scheduler and new requests go on."""
+        await self.edge.every(lambda rank, _now: control.resume(rank))
+        self.edge.paused_at = None
+        self.edge.gate.set()
+        return Json({"message": "Generation continued successfully.", "status": "ok"})
+
+    async def flush(self, request: Request) -> Text:
+        """Empty the cache, waiting up to `timeout` seconds until nothing is running or queued."""
+        if self.edge.flushing:
+            return Text("Another flush_cache is already in progress.\n", 400)
+        seconds = _seconds(request.query_params.get("timeout", "0"))
+        self.edge.flushing = True
+        try:
+            if seconds > 0 and not await self._idle_within(seconds):
+                return Text("Timed out waiting for idle state.\n", 400)
+            flushed = await self._flush_all()
+        finally:
+            self.edge.flushing = False
+        return Text("Cache flushed.\n") if flushed else Text("Flush cache failed.\n", 400)
+
+    async def _idle_within(self, seconds: float) -> bool:
+        for driver in self.edge.drivers:
+            if not await driver.until(_idle, seconds):
+                return False
+        return True
+
+    async def _flush_all(self) -> bool:
+        return all(await self.edge.every(lambda rank, _now: control.flush(rank)))
+
+    async def update_weights_from_disk(self, request: Request) -> Json:
+        """Change the weights; a refused flush is a 400 although the weights have changed."""
+        body = await json_body(request)
+        path = string(body, "model_path")
+        if path is None:
+            raise BadRequest("model_path is required", param="model_path")
+        held = sum(await self.edge.every(lambda rank, _now: control.held(rank))) if self.edge.paused else 0
+        answer = await self._update(body, path)
+        answer.value["num_paused_requests"] = held
+        return answer
+
+    async def update_weights(self, request: Request) -> Json:
+        """Change the weights from somewhere else than a disk."""
+        return await self._update(await json_body(request), self.edge.model_path)
+
+    async def _update(self, body: dict[str, Any], path: str) -> Json:
+        if body.get("abort_all_requests"):
+            await self.edge.every(lambda rank, _now: control.abort_all(rank))
+        if not self.edge.paused:
+            self.edge.gate.clear()
+            await self._idle_within(_DRAIN_SECONDS)
+        try:
+            self.edge.model_path = path
+            self.edge.weight_version = string(body, "weight_version") or self.edge.weight_version
+            flushed = not body.get("flush_cache", True) or await self._flush_all()
+        finally:
+            if not self.edge.paused:
+                self.edge.gate.set()
+        value = {"success": flushed, "message": _UPDATED if flushed else _NOT_FLUSHED}
+        return Json(value, 200 if flushed else 400)
+
+    async def release_memory(self, request: Request) -> Json:
+        """Give memory back; without its KV pool an engine has no cache."""
+        tags = (await json_body(request)).get("tags")
+        if tags is None or "kv_cache" in tags:
+            await self._flush_all()
+        return Json(None)
+
+    async def resume_memory(self, _request: Request) -> Json:
+        """Take memory again; there is nothing to do here."""
+        return Json(None)
+
+    async def abort(self, request: Request) -> Text:
+        """Abort the requests whose id starts with `rid`, or all."""
+        body = await json_body(request)
+        rid = "" if body.get("abort_all") else string(body, "rid")
+        if rid is not None:
+            await self.edge.every(lambda rank, _now: _abort(rank, rid))
+        return Text()
+
+
+def _idle(rank: Rank) -> bool:
+    return rank.idle()
+
+
+def _abort(rank: Rank, rid: str) -> None:
+    for request in control.find(rank, rid):
+        control.abort(rank, request)
+
+
+def _seconds(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise BadRequest("timeout must be a number of seconds", param="timeout") from None

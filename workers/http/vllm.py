@@ -1,0 +1,132 @@
+"""vLLM 0.32's control routes: pause, resume, sleep, wake, reset.
+
+All of them come down to the rank's own pause and flush. A clear that they cause leaves with the next step,
+so an idle or paused engine keeps it to itself. A paused engine is reported as sleeping too, as the real one
+is, stays healthy, and takes requests that hang in its queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workers.engine import control
+from workers.http.answer import Json
+from workers.http.control import flag, route
+from workers.http.errors import BadRequest, EdgeError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from workers.engine.rank import Rank
+    from workers.http.edge import Edge
+
+_MODES = ("abort", "wait", "keep")
+_LEVELS = ("0", "1", "2")
+_DRAIN_SECONDS = 3600.0
+
+
+def control_routes(edge: Edge) -> list[Route]:
+    """Return the routes that change what the scheduler does, and those that say what they did."""
+    acts = Controls(edge)
+    return [
+        route(edge, "POST", "/pause", acts.pause),
+        route(edge, "POST", "/resume", acts.resume),
+        route(edge, "GET", "/is_paused", acts.is_paused),
+        route(edge, "POST", "/sleep", acts.sleep),
+        route(edge, "POST", "/wake_up", acts.wake_up),
+        route(edge, "GET", "/is_sleeping", acts.is_sleeping),
+        route(edge, "POST", "/reset_prefix_cache", acts.reset_prefix_cache),
+    ]
+
+
+@dataclass(slots=True)
+class Controls:
+    """The handlers; each applies its message to all ranks between two of their iterations."""
+
+    edge: Edge
+
+    async def pause(self, request: Request) -> Json:
+        """Pause: `abort` ends all requests, `wait` lets them end, `keep` freezes them (or requeues them)."""
+        mode = request.query_params.get("mode", "abort")
+        if mode not in _MODES:
+            raise _bad_mode(mode)
+        await self._pause(mode, clear=flag(request, "clear_cache", default=True))
+        return Json({"status": "paused"})
+
+    async def _pause(self, mode: str, *, clear: bool) -> None:
+        self.edge.gate.clear()
+        if mode == "abort":
+            await self.edge.every(lambda rank, _now: control.abort_all(rank))
+        if mode != "keep":
+            for driver in self.edge.drivers:
+                await driver.until(_idle, _DRAIN_SECONDS)
+        self.edge.mark_paused()
+        await self.edge.every(lambda rank, now: control.pause(rank, "in_place", now))
+        if clear:
+            await self.edge.every(_clear)
+        self.edge.gate.set()
+
+    async def resume(self, _request: Request) -> Json:
+        """Go on."""
+        await self._resume()
+        return Json({"status": "resumed"})
+
+    async def _resume(self) -> None:
+        self.edge.paused_at = self.edge.sleep_level = None
+        await self.edge.every(lambda rank, _now: control.resume(rank))
+
+    async def is_paused(self, _request: Request) -> Json:
+        """Whether a pause or a sleep is in force."""
+        return Json({"is_paused": self.edge.paused})
+
+    async def sleep(self, request: Request) -> Json:
+        """Pause, and from level 1 on also drop the cache."""
+        level = request.query_params.get("level", "1")
+        if level not in _LEVELS:
+            raise BadRequest("level must be 0, 1 or 2", param="level")
+        mode = request.query_params.get("mode", "abort")
+        if mode not in _MODES:
+            raise _bad_mode(mode)
+        await self._pause(mode, clear=level != "0")
+        self.edge.sleep_level = int(level)
+        return Json({"status": "sleeping", "level": int(level)})
+
+    async def wake_up(self, request: Request) -> Json:
+        """Go on after a sleep."""
+        await self._resume()
+        return Json({"status": "awake", "tags": request.query_params.getlist("tags") or None})
+
+    async def is_sleeping(self, _request: Request) -> Json:
+        """Whether a sleep or a pause is in force."""
+        return Json({"is_sleeping": self.edge.paused})
+
+    async def reset_prefix_cache(self, request: Request) -> Json:
+        """Empty the cache, refused while requests hold KV unless they may be requeued."""
+        requeue = flag(request, "reset_running_requests", default=False)
+        done = await self.edge.every(_clear if requeue else lambda rank, _now: control.flush(rank))
+        return Json({"success": all(done)})
+
+
+def _idle(rank: Rank) -> bool:
+    return rank.idle()
+
+
+def _clear(rank: Rank, _now: float) -> bool:
+    """Requeue what runs and empty the cache."""
+    control.retract(rank)
+    rank.cache.reset()
+    return True
+
+
+def _bad_mode(mode: str) -> EdgeError:
+    expected = "'abort', 'wait' or 'keep'"
+    problem = {
+        "type": "literal_error",
+        "loc": "query.mode",
+        "msg": f"Input should be {expected}",
+        "input": mode,
+        "ctx": {"expected": expected},
+    }
+    return EdgeError(f"1 validation error:\n  {problem}", status=400, kind="Bad Request", param="query.mode")

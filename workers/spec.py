@@ -1,0 +1,114 @@
+"""What one stand-in is told to be. A wrong value raises SpecError: one line that says what was expected."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from workers.engine.dialect import SGLANG, VLLM, VLLM_BYTES, Dialect
+from workers.engine.rank import EngineConfig
+from workers.engine.sampling import Sampler
+from workers.engine.timing import PROFILES
+from workers.engine.wire import SHAPES
+from workers.publisher import PublisherConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from workers.engine.events import Event
+    from workers.engine.rank import PausedLoop
+
+_TCP = re.compile(r"tcp://.+:[0-9]{1,5}")
+EngineName: TypeAlias = Literal["sglang", "vllm"]
+_DIALECTS: dict[tuple[str, str], Dialect] = {
+    ("sglang", "int"): SGLANG,
+    ("vllm", "int"): VLLM,
+    ("vllm", "bytes"): VLLM_BYTES,
+}
+
+
+class SpecError(ValueError):
+    """A value that no worker can be made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One worker. Sizes in tokens; ports are the first rank's, 0 for any.
+
+    `events`: None publishes nothing, as an engine without an events config. `adapters`: LoRA names served.
+    `hash_form` and `event_shape`: what is on the wire, see `engine.wire`.
+    """
+
+    engine: EngineName = "sglang"
+    host: str = "127.0.0.1"
+    port: int = 0
+    model: str = "stand-in"
+    page_size: int = 16
+    capacity_tokens: int = 200_000
+    dp: int = 1
+    events: PublisherConfig | None = field(default_factory=PublisherConfig)
+    paused_loop: PausedLoop = "publishing"
+    profile: str = "fast"
+    tokenizer: Path | None = None
+    seed: int = 0
+    max_model_len: int = 131_072
+    chunk_tokens: int = 8192
+    max_running: int = 256
+    bigram: bool = False
+    adapters: tuple[str, ...] = ()
+    hash_form: Literal["int", "bytes"] = "int"
+    event_shape: Literal["map", "array"] = "map"
+
+    def __post_init__(self) -> None:
+        self._positive("page_size", "capacity_tokens", "dp", "max_model_len", "chunk_tokens", "max_running")
+        _expect(
+            self.profile in PROFILES, f"profile must be one of {', '.join(PROFILES)}, not {self.profile!r}"
+        )
+        _expect((self.engine, self.hash_form) in _DIALECTS, "hash_form bytes is vLLM's only")
+        _expect(self.chunk_tokens >= self.page_size, "chunk_tokens must be at least page_size")
+        _expect(
+            self.capacity_tokens >= 2 * self.page_size,
+            "capacity_tokens must be at least two pages of page_size",
+        )
+        self._check_paths()
+        _expect(not (self.bigram and self.engine == "vllm"), "bigram is SGLang's only")
+
+    def _check_paths(self) -> None:
+        connect = None if self.events is None else self.events.connect
+        if connect is not None:
+            wanted = f"events.connect must be tcp://host:port, not {connect!r}"
+            _expect(_TCP.fullmatch(connect) is not None, wanted)
+        if self.tokenizer is not None:
+            wanted = f"tokenizer must be a directory with a tokenizer.json, not {str(self.tokenizer)!r}"
+            _expect((self.tokenizer / "tokenizer.json").is_file(), wanted)
+
+    def _positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            _expect(value > 0, f"{name} must be greater than 0, not {value}")
+
+    def shape(self) -> Callable[[Event], Any]:
+        """Return the function that turns an event into what goes on the wire."""
+        return SHAPES[self.engine, self.event_shape]
+
+    def engine_config(self, vocabulary: tuple[int, ...]) -> EngineConfig:
+        """Return the configuration of each of this worker's ranks, answering with tokens of `vocabulary`."""
+        return EngineConfig(
+            dialect=_DIALECTS[self.engine, self.hash_form],
+            page_size=self.page_size,
+            capacity_tokens=self.capacity_tokens,
+            chunk_tokens=self.chunk_tokens,
+            max_running=self.max_running,
+            bigram=self.bigram,
+            paused_loop=self.paused_loop,
+            profile=PROFILES[self.profile],
+            sampler=Sampler(self.seed, vocabulary),
+        )
+
+
+def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 the condition is what it is about
+    if not condition:
+        raise SpecError(message)
