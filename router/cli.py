@@ -1,0 +1,84 @@
+"""The command line: what was typed becomes a `Config`, and what is wrong becomes one line and exit code 2.
+
+Values are read in `router.config`, not by click, so that a flag, a variable and a file say the same about the
+same mistake. Nothing of the service is imported before there is something to serve.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from router import __version__
+from router.config import ALL_OPTIONS, load
+from router.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.setting import Option
+
+EXIT_WRONG_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EPILOG = (
+    "Every flag is also an environment variable (--probe-seconds is KV_ROUTER_PROBE_SECONDS) and a key of "
+    "the --config file (probe_seconds; workers for --worker). Flags beat the environment, which beats the "
+    "file."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and leave the process: exit code 2 for anything given wrongly."""
+    try:
+        sys.exit(commands().main(arguments, "kv-router", standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(EXIT_WRONG_USAGE)
+    except click.ClickException as error:
+        _refuse(error.format_message())
+    except ConfigError as error:
+        _refuse(error.message)
+    except click.Abort:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def commands() -> click.Group:
+    """Return the commands, with an option for every setting."""
+    serve = click.Command(
+        "serve",
+        params=[_declared(option) for option in ALL_OPTIONS],
+        callback=_serve,
+        context_settings={"max_content_width": 110},
+        help="Route requests to the worker where the least work remains.",
+        epilog=EPILOG,
+    )
+    group = click.Group("kv-router", commands=[serve], help="KV-event router for SGLang and vLLM workers.")
+    return click.version_option(__version__, prog_name="kv-router", message="%(prog)s %(version)s")(group)
+
+
+def _serve(**typed: str | tuple[str, ...] | None) -> None:
+    config = load(
+        {name: value for name, value in typed.items() if value is not None and value != ()}, os.environ
+    )
+    from router.app import run  # noqa: PLC0415 - the service's libraries take long to import, --help must not
+
+    run(config)
+
+
+def _declared(option: Option) -> click.Option:
+    setting = option.setting
+    default = f"; default {option.shown_default}" if option.default is not None else ""
+    return click.Option(
+        [option.flag, option.name],
+        metavar=setting.unit.upper() or setting.kind.placeholder,
+        multiple=setting.repeated,
+        help=f"{setting.help}.  [{option.limits}{default}]",
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    sys.stderr.write(f"kv-router: {' '.join(message.split())}\n")
+    sys.exit(EXIT_WRONG_USAGE)

@@ -1,0 +1,195 @@
+"""Everything an operator can set, in one table.
+
+The fields of `Config` are that table: each carries its type, its default, how its text is read, its unit and
+its line of help. The command line, the environment (`KV_ROUTER_*`), the YAML file and the README's reference
+are all driven by it, so a setting is added in one place. Flags beat the environment, which beats the file;
+a wrong value is an error also where a stronger one would hide it.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from router.config_file import read_file
+from router.core.cost import DEFAULT_POLICY, POLICIES
+from router.errors import ConfigError
+from router.fleet import spec
+from router.setting import Given, Kind, Option, Setting, integer, number, one_of, word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DAY = 86400.0
+WEEK = 7 * DAY
+
+
+def _read_worker(value: str | dict[object, object]) -> spec.WorkerSpec:
+    return spec.parse_worker(value) if isinstance(value, str) else spec.from_mapping(value)
+
+
+HOST = word("a host name or address", "HOST", r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?")
+WORKER = Kind("URL[,setting=value...]", _read_worker, "WORKER", takes=(str, dict))
+PATH = word("a path", "PATH", r"[^\0]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A router's settings. `load` gives valid ones; the limits on what each may be stand beside it."""
+
+    workers: Annotated[
+        tuple[spec.WorkerSpec, ...],
+        Setting(
+            WORKER,
+            "A worker's URL, followed by what it should not be asked for itself: kv=tcp://host:port,"
+            "replay=tcp://host:port,topic=T,block-size=N,dp=N,engine=sglang|vllm,role=both|prefill|decode,"
+            "bind=true. Repeat the flag for every worker; the variable holds several, separated by spaces; "
+            "the file a list of such texts or of mappings with url and the same keys",
+            repeated=True,
+        ),
+    ]
+    host: Annotated[str, Setting(HOST, "Address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Setting(integer(0, 65535), "TCP port to listen on; 0 takes a free one")] = 8000
+    tokenizer: Annotated[
+        str | None,
+        Setting(
+            PATH, "tokenizer.json, or the directory it is in, for workers whose own path is not readable here"
+        ),
+    ] = None
+    policy: Annotated[str, Setting(one_of(POLICIES), "How a worker is chosen")] = DEFAULT_POLICY
+    uncached_weight: Annotated[
+        float,
+        Setting(
+            number(0, 1000), "Policy kv: how often each prompt token counts that the worker does not hold"
+        ),
+    ] = 3.0
+    active_weight: Annotated[
+        float,
+        Setting(number(0, 1e6), "Policy kv: what each request running on a worker counts for", "tokens"),
+    ] = 512.0
+    predicted_ttl_seconds: Annotated[
+        float,
+        Setting(
+            number(0, DAY), "How long a routed prompt counts as held before an event confirms it", "seconds"
+        ),
+    ] = 30.0
+    approximate_ttl_seconds: Annotated[
+        float,
+        Setting(number(0, WEEK), "The same for workers without events, of which no more is known", "seconds"),
+    ] = 600.0
+    predicted_max_blocks: Annotated[
+        int, Setting(integer(1, 10**8), "Most blocks counted as held without an event, per rank", "blocks")
+    ] = 262144
+    probe_seconds: Annotated[
+        float, Setting(number(0.05, 3600), "Time between two probes of a worker", "seconds")
+    ] = 1.0
+    connect_seconds: Annotated[
+        float, Setting(number(0.05, 3600), "Limit on connecting to a worker", "seconds")
+    ] = 5.0
+    first_byte_seconds: Annotated[
+        float,
+        Setting(number(0, DAY), "Limit on the wait for a worker's answer to begin; 0 is none", "seconds"),
+    ] = 0.0
+    idle_seconds: Annotated[
+        float, Setting(number(0, DAY), "Limit on a pause within a worker's answer; 0 is none", "seconds")
+    ] = 0.0
+    replay_seconds: Annotated[
+        float, Setting(number(0.05, 3600), "Limit on a replay of lost events by a worker", "seconds")
+    ] = 2.0
+    max_body_bytes: Annotated[
+        int, Setting(integer(1024, 2**32), "Largest request body taken; the default is 64 MiB", "bytes")
+    ] = 64 * 2**20
+    retries: Annotated[
+        int,
+        Setting(integer(0, 16), "Most other workers tried, before the first byte of an answer"),
+    ] = 2
+    log_level: Annotated[
+        str, Setting(one_of(("debug", "info", "warning", "error")), "Least severe lines logged on stderr")
+    ] = "info"
+
+
+HINTS = get_type_hints(Config, include_extras=True)
+OPTIONS = {
+    field.name: Option(
+        field.name, HINTS[field.name].__metadata__[0], None if field.default is MISSING else field.default
+    )
+    for field in fields(Config)
+}
+CONFIG_FILE = Option(
+    "config", Setting(PATH, "YAML file with any of these settings; its keys are the names of the flags")
+)
+ALL_OPTIONS = (*OPTIONS.values(), CONFIG_FILE)
+
+
+def load(flags: Mapping[str, str | Sequence[str]], environ: Mapping[str, str]) -> Config:
+    """Return the settings given by flags (by field name; plus `config`), environment and file.
+
+    Raises ConfigError, one line, for the first wrong value, and when there is no worker at all.
+    """
+    layers = [_from_flags(flags), _from_environment(environ)]
+    paths = [layer.pop("config") for layer in layers if "config" in layer]
+    if paths:
+        layers.append(read_file(CONFIG_FILE.read(paths[0])))
+    config = Config(**{"workers": (), **ChainMap(*map(_read_layer, layers))})
+    _check_workers(config.workers)
+    return config
+
+
+def flag_table() -> str:
+    """Return the reference of flags and variables as a Markdown table, for the README."""
+    rows = [("Flag", "Variable", "Default", "Expected", "Meaning"), ("---",) * 5]
+    rows += [
+        (
+            f"`{option.flag} {option.setting.kind.placeholder}`",
+            f"`{option.variable}`",
+            f"`{option.shown_default}`" if option.default is not None else "",
+            option.limits,
+            option.setting.help,
+        )
+        for option in ALL_OPTIONS
+    ]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+
+
+def _from_flags(flags: Mapping[str, str | Sequence[str]]) -> dict[str, Given]:
+    named = {option.name: option.flag for option in ALL_OPTIONS}
+    return {name: _given(named[name], value) for name, value in flags.items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    found = {}
+    for option in ALL_OPTIONS:
+        text = environ.get(option.variable, "")
+        if text.strip() and not _is_service_link(option.variable, environ):
+            found[option.name] = _given(option.variable, text.split() if option.setting.repeated else text)
+    return found
+
+
+def _is_service_link(variable: str, environ: Mapping[str, str]) -> bool:
+    """Whether Kubernetes set it: beside a Service named kv-router, KV_ROUTER_PORT is tcp://address:port."""
+    return "KV_ROUTER_SERVICE_HOST" in environ and environ[variable].startswith(("tcp://", "udp://"))
+
+
+def _given(source: str, value: str | Sequence[str]) -> Given:
+    return Given(source, value if isinstance(value, str) else [Given(source, text) for text in value])
+
+
+def _read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
+    for name, given in layer.items():
+        if name not in OPTIONS:
+            near = get_close_matches(name, OPTIONS, n=1) or OPTIONS
+            raise ConfigError(f"{given.source}: unknown key, expected {' or '.join(near)}")
+    return {name: OPTIONS[name].read(given) for name, given in layer.items()}
+
+
+def _check_workers(workers: Sequence[spec.WorkerSpec]) -> None:
+    if not workers:
+        raise ConfigError(
+            "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file"
+        )
+    counted = Counter(worker.url.rstrip("/") for worker in workers)
+    for url, times in counted.items():
+        if times > 1:
+            raise ConfigError(f"worker {url} given {times} times: expected each --worker URL once")

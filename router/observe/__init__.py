@@ -1,0 +1,1 @@
+"""What can be seen of a running router: metrics, rows of the fleet, logs."""

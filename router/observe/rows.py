@@ -1,0 +1,65 @@
+"""What can be seen of the fleet at one moment: a row for every worker, and in it one for every rank.
+
+The rows are made when somebody asks (GET /workers, a scrape of /metrics) and kept by nobody. Field names and
+their order are those of the JSON that GET /workers answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable  # noqa: TC003 - msgspec resolves the annotations when it encodes
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+@dataclass(slots=True, kw_only=True)
+class RankRow:
+    """One data-parallel rank's view and the stream that feeds it.
+
+    `blocks` by tier, as the engine has said; `predicted_blocks` routed there and not yet confirmed;
+    `last_seq` and `event_age_seconds` (now minus the engine's time in it) are those of the last batch
+    applied, None before the first. Counts are since the worker was added: `batches` applied, `events` of
+    them by kind, `gaps` found in the sequence, `replays` asked for, `resets` by cause, `undecodable` events,
+    and events understood but not used, `skipped`, by reason. `orphans` are the blocks kept apart now, until
+    the parent they were stored under is known.
+    """
+
+    rank: int
+    view: str
+    why: str = ""
+    blocks: dict[str, int] = field(default_factory=dict)
+    predicted_blocks: int = 0
+    last_seq: int | None = None
+    event_age_seconds: float | None = None
+    gaps: int = 0
+    replays: int = 0
+    resets: dict[str, int] = field(default_factory=dict)
+    batches: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    orphans: int = 0
+    undecodable: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerRow:
+    """One worker: `url` as the operator gave it; `engine` and `model` are None until it has said them.
+
+    `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a first token)
+    are what this router has sent there, over all ranks.
+    """
+
+    url: str
+    engine: str | None = None
+    model: str | None = None
+    role: str = "both"
+    state: str
+    why: str = ""
+    inflight_requests: int = 0
+    inflight_tokens: int = 0
+    ranks: list[RankRow] = field(default_factory=list)
+
+
+def workers_json(rows: Iterable[WorkerRow]) -> bytes:
+    """Return the body of GET /workers."""
+    return msgspec.json.encode({"workers": list(rows)})

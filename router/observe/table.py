@@ -1,0 +1,320 @@
+"""Every metric, in one table: the exposition and the README's reference are made from METRICS.
+
+Names begin with `kv_router_` and end in their unit where they have one of Prometheus's. Labels have few
+values: workers, ranks, and names that are the router's or the engines' own. Of a state only the present one
+is there, with value 1. A `read` yields values by the values of the labels, in the labels' order.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from router import __version__
+from router.observe.histogram import Histogram
+
+if TYPE_CHECKING:
+    from router.observe.metrics import Metrics
+    from router.observe.rows import RankRow, WorkerRow
+
+PREFIX = "kv_router_"
+NONE: tuple[str, ...] = ()
+WORKER = ("worker",)
+RANK = ("worker", "rank")
+
+
+class Scrape:
+    """Everything there is to read at one moment; `ranks` are (worker, rank, row)."""
+
+    __slots__ = ("counts", "ranks", "workers")
+
+    def __init__(self, counts: Metrics, workers: Iterable[WorkerRow]) -> None:
+        self.counts = counts
+        self.workers = list(workers)
+        self.ranks: list[tuple[str, str, RankRow]] = [
+            (worker.url, str(row.rank), row) for worker in self.workers for row in worker.ranks
+        ]
+
+
+Values = Iterable[tuple[tuple[str, ...], float | Histogram]]
+Read = Callable[[Scrape], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A metric. `name` is without the prefix and without `_total`."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+    read: Read
+
+    @property
+    def full_name(self) -> str:
+        """The name that a query uses."""
+        return PREFIX + self.name + ("_total" if self.kind == "counter" else "")
+
+
+def one(value: Callable[[Metrics], float | Histogram]) -> Read:
+    """Read one value of the process."""
+    return lambda now: [((), value(now.counts))]
+
+
+def each(values: Callable[[Metrics], Iterable[tuple[str, float | Histogram]]]) -> Read:
+    """Read the process's values by one label."""
+    return lambda now: (((key,), value) for key, value in values(now.counts))
+
+
+def by_worker(value: Callable[[WorkerRow], float]) -> Read:
+    """Read a value of every worker."""
+    return lambda now: (((row.url,), value(row)) for row in now.workers)
+
+
+def by_rank(value: Callable[[RankRow], float | None]) -> Read:
+    """Read a value of every rank that has one."""
+    return lambda now: (
+        ((worker, rank), number) for worker, rank, row in now.ranks if (number := value(row)) is not None
+    )
+
+
+def by_rank_and(values: Callable[[RankRow], Mapping[str, float]]) -> Read:
+    """Read every rank's values by one more label."""
+    return lambda now: (
+        ((worker, rank, key), number)
+        for worker, rank, row in now.ranks
+        for key, number in values(row).items()
+    )
+
+
+METRICS = (
+    Definition(
+        "counter",
+        "requests",
+        "requests",
+        ("route", "status_class"),
+        "Requests answered, also those that failed",
+        lambda now: now.counts.requests.items(),
+    ),
+    Definition(
+        "counter",
+        "retries",
+        "requests",
+        NONE,
+        "Requests sent again to another worker before the first byte of an answer",
+        one(lambda counts: counts.retries),
+    ),
+    Definition(
+        "counter",
+        "errors",
+        "requests",
+        ("fault",),
+        "Requests that failed, by whose fault it was: client, worker, router, or capacity (no worker free)",
+        each(lambda counts: counts.errors.items()),
+    ),
+    Definition(
+        "histogram",
+        "time_to_first_byte_seconds",
+        "seconds",
+        NONE,
+        "From a request's arrival to the first byte of its answer's body",
+        one(lambda counts: counts.first_byte),
+    ),
+    Definition(
+        "histogram",
+        "request_seconds",
+        "seconds",
+        NONE,
+        "From a request's arrival to the end of its answer",
+        one(lambda counts: counts.request),
+    ),
+    Definition(
+        "histogram",
+        "stage_seconds",
+        "seconds",
+        ("stage",),
+        "What the router itself adds: parse, tokenize, match, choose, connect",
+        each(lambda counts: counts.stages.items()),
+    ),
+    Definition(
+        "counter",
+        "decisions",
+        "requests",
+        ("policy", "reason"),
+        "Choices of a worker, by policy and by what decided",
+        lambda now: now.counts.decisions.items(),
+    ),
+    Definition(
+        "counter",
+        "prompt_tokens",
+        "tokens",
+        NONE,
+        "Tokens of the prompts sent to workers",
+        one(lambda counts: counts.prompt_tokens),
+    ),
+    Definition(
+        "counter",
+        "overlap_tokens",
+        "tokens",
+        NONE,
+        "Of them, expected to be cached by the worker they were sent to",
+        one(lambda counts: counts.overlap_tokens),
+    ),
+    Definition(
+        "counter",
+        "cached_tokens",
+        "tokens",
+        NONE,
+        "Of them, cached as the engine then reported, where it did",
+        one(lambda counts: counts.cached_tokens),
+    ),
+    Definition(
+        "histogram",
+        "prediction_error_tokens",
+        "tokens",
+        NONE,
+        "Cached tokens reported minus expected, per request; le 0 less le -1 are the exact ones",
+        one(lambda counts: counts.prediction_error),
+    ),
+    Definition(
+        "gauge",
+        "inflight_requests",
+        "requests",
+        WORKER,
+        "Requests sent and not yet ended",
+        by_worker(lambda row: row.inflight_requests),
+    ),
+    Definition(
+        "gauge",
+        "inflight_tokens",
+        "tokens",
+        WORKER,
+        "Uncached prompt tokens sent and not yet answered with a first token",
+        by_worker(lambda row: row.inflight_tokens),
+    ),
+    Definition(
+        "gauge",
+        "worker_state",
+        "",
+        (*WORKER, "state"),
+        "1 for the state a worker is in: starting, ready, paused, draining, failed",
+        lambda now: (((row.url, row.state), 1) for row in now.workers),
+    ),
+    Definition(
+        "gauge",
+        "view_state",
+        "",
+        (*RANK, "state"),
+        "1 for the state a rank's view is in: connecting, replaying, live, degraded, silent",
+        by_rank_and(lambda row: {row.view: 1}),
+    ),
+    Definition(
+        "gauge",
+        "blocks",
+        "blocks",
+        (*RANK, "tier"),
+        "Blocks a rank holds, by its own events",
+        by_rank_and(lambda row: row.blocks),
+    ),
+    Definition(
+        "gauge",
+        "predicted_blocks",
+        "blocks",
+        RANK,
+        "Blocks of prompts just routed that no event has confirmed yet",
+        by_rank(lambda row: row.predicted_blocks),
+    ),
+    Definition(
+        "gauge",
+        "event_age_seconds",
+        "seconds",
+        RANK,
+        "How old the last batch applied is, by the engine's clock",
+        by_rank(lambda row: row.event_age_seconds),
+    ),
+    Definition(
+        "counter",
+        "event_batches",
+        "batches",
+        RANK,
+        "Batches of events applied",
+        by_rank(lambda row: row.batches),
+    ),
+    Definition(
+        "counter",
+        "events",
+        "events",
+        (*RANK, "kind"),
+        "Events in them: stored, removed, cleared",
+        by_rank_and(lambda row: row.events),
+    ),
+    Definition(
+        "counter",
+        "gaps",
+        "gaps",
+        RANK,
+        "Places where batches were missing from a stream",
+        by_rank(lambda row: row.gaps),
+    ),
+    Definition(
+        "counter",
+        "replays",
+        "replays",
+        RANK,
+        "Times the engine was asked for batches again",
+        by_rank(lambda row: row.replays),
+    ),
+    Definition(
+        "counter",
+        "resets",
+        "resets",
+        (*RANK, "cause"),
+        "Times a view was emptied",
+        by_rank_and(lambda row: row.resets),
+    ),
+    Definition(
+        "gauge",
+        "orphan_blocks",
+        "blocks",
+        RANK,
+        "Blocks kept apart until the parent they were stored under is known",
+        by_rank(lambda row: row.orphans),
+    ),
+    Definition(
+        "counter",
+        "undecodable",
+        "events",
+        RANK,
+        "Events that could not be understood",
+        by_rank(lambda row: row.undecodable),
+    ),
+    Definition(
+        "counter",
+        "skipped",
+        "events",
+        (*RANK, "reason"),
+        "Events understood and of no use to the view",
+        by_rank_and(lambda row: row.skipped),
+    ),
+    Definition(
+        "gauge",
+        "build_info",
+        "",
+        ("version", "python"),
+        "1, with the versions that run",
+        lambda _: [((__version__, platform.python_version()), 1)],
+    ),
+)
+
+
+def metric_table() -> str:
+    """Return the reference of metrics as a Markdown table, for the README."""
+    rows = [("Metric", "Kind", "Unit", "Labels", "Meaning"), ("---",) * 5]
+    rows += [
+        (f"`{metric.full_name}`", metric.kind, metric.unit, ", ".join(metric.labels), metric.help)
+        for metric in METRICS
+    ]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.observe.histogram import Histogram
+
+
+@given(st.lists(st.integers(-20, 20)))
+def test_a_bucket_holds_the_values_up_to_its_bound(values: list[int]) -> None:
+    histogram = Histogram((-5, 0, 5))
+    for value in values:
+        histogram.observe(value)
+    assert histogram.cumulative() == [
+        ("-5.0", sum(v <= -5 for v in values)),
+        ("0.0", sum(v <= 0 for v in values)),
+        ("5.0", sum(v <= 5 for v in values)),
+        ("+Inf", len(values)),
+    ]
+    assert histogram.total == sum(values)
+
+
+def test_observing_keeps_no_memory() -> None:
+    histogram = Histogram((0.1, 1, 10))
+    histogram.observe(0.5)
+    tracemalloc.start()
+    try:
+        for _ in range(10_000):
+            histogram.observe(0.5)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1024

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import msgspec
+
+from router.observe.rows import RankRow, WorkerRow, workers_json
+
+
+def test_a_worker_is_shown_with_exactly_these_keys() -> None:
+    row = WorkerRow(
+        url="http://a:1", engine="sglang", model="m", state="ready", ranks=[RankRow(rank=0, view="live")]
+    )
+    assert msgspec.json.decode(workers_json([row])) == {
+        "workers": [
+            {
+                "url": "http://a:1",
+                "engine": "sglang",
+                "model": "m",
+                "role": "both",
+                "state": "ready",
+                "why": "",
+                "inflight_requests": 0,
+                "inflight_tokens": 0,
+                "ranks": [
+                    {
+                        "rank": 0,
+                        "view": "live",
+                        "why": "",
+                        "blocks": {},
+                        "predicted_blocks": 0,
+                        "last_seq": None,
+                        "event_age_seconds": None,
+                        "gaps": 0,
+                        "replays": 0,
+                        "resets": {},
+                        "batches": 0,
+                        "events": {},
+                        "orphans": 0,
+                        "undecodable": 0,
+                        "skipped": {},
+                    }
+                ],
+            }
+        ]
+    }

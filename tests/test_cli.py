@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from router import __version__
+from router.config import ALL_OPTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKER = "--worker=http://127.0.0.1:1"
+
+
+def router(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("KV_ROUTER_")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=clean | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refusal(*arguments: str, **environ: str) -> str:
+    """Return the one line on stderr that a wrong value is answered with."""
+    ended = router("-m", "router", *arguments, **environ)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended
+    line, end = ended.stderr[:-1], ended.stderr[-1:]
+    assert end == "\n"
+    assert "\n" not in line, line
+    assert "Usage" not in line
+    assert line.startswith("kv-router: ")
+    return line.removeprefix("kv-router: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port=http"], "--port: expected a whole number from 0 to 65535, got 'http'"),
+        (["--port="], "--port: expected a whole number from 0 to 65535, got ''"),
+        (["--host", "a\nb"], r"--host: expected a host name or address, got 'a\nb'"),
+        (["--config=nowhere.yaml"], "nowhere.yaml: cannot be read: No such file or directory"),
+        (["--config="], "--config: expected a path, got ''"),
+        (["--port"], "Option '--port' requires an argument."),
+        (["extra"], "Got unexpected extra argument (extra)"),
+        ([], "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
+    assert refusal("serve", *arguments) == message
+
+
+def test_an_unknown_flag_is_one_line_and_exit_code_2() -> None:
+    assert refusal("serve", "--prot=1").startswith("No such option '--prot'.")
+
+
+def test_a_wrong_variable_is_one_line_and_exit_code_2() -> None:
+    message = refusal("serve", WORKER, KV_ROUTER_RETRIES="many")
+    assert message == "KV_ROUTER_RETRIES: expected a whole number from 0 to 16, got 'many'"
+
+
+def test_a_wrong_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "router.yaml"
+    path.write_text("host: localhost\nport: high\n")
+    message = refusal("serve", WORKER, "--config", str(path))
+    assert message == f"{path}:2: port: expected a whole number from 0 to 65535, got 'high'"
+
+
+def test_an_unknown_command_is_one_line_and_exit_code_2() -> None:
+    assert refusal("sevre").startswith("No such command 'sevre'.")
+
+
+def test_a_port_in_use_is_one_line_that_names_it_and_exit_code_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert str(port) in refusal("serve", WORKER, f"--port={port}")
+
+
+def test_an_unreadable_tokenizer_is_one_line_that_names_it_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{")
+    assert str(path) in refusal("serve", WORKER, "--port=0", f"--tokenizer={path}")
+
+
+def test_no_command_shows_the_commands() -> None:
+    ended = router("-m", "router")
+    assert ended.returncode == 2
+    assert "serve" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_version_is_shown() -> None:
+    assert router("-m", "router", "--version").stdout == f"kv-router {__version__}\n"
+
+
+def test_help_shows_every_flag_with_its_limits_unit_and_default() -> None:
+    ended = router("-m", "router", "serve", "--help", COLUMNS="110")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    shown = re.sub(r"\s+", " ", ended.stdout)
+    for option in ALL_OPTIONS:
+        assert f"{option.flag} " in shown
+        assert option.limits in shown
+        if option.default is not None:
+            assert f"; default {option.shown_default}]" in shown
+
+
+def test_help_loads_none_of_the_service() -> None:
+    program = (
+        "import sys, router.cli\n"
+        "try: router.cli.main(['serve', '--help'])\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    )
+    loaded = set(router("-c", program).stderr.split())
+    assert "router.cli" in loaded
+    assert not loaded & {
+        "fastapi",
+        "starlette",
+        "uvicorn",
+        "zmq",
+        "tokenizers",
+        "prometheus_client",
+        "asyncio",
+    }
