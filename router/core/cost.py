@@ -1,7 +1,8 @@
 """Policies: what it would cost to send a request to a rank, and the choice of the least.
 
-A policy is a pure function of one candidate's facts; ties are broken at random by a generator that the
-caller owns. A new policy is one function here and one row in POLICIES. Costs are in tokens where a
+A policy is a pure function of one candidate's facts. Of several that cost the same, the one chosen longest
+ago takes the request, so that equal workers fill evenly; what is equal even then is decided at random, by a
+generator that the caller owns, so that several routers do not choose alike. A new policy is one function here and one row in POLICIES. Costs are in tokens where a
 policy has a unit.
 """
 
@@ -52,11 +53,15 @@ Cost: TypeAlias = Callable[[Candidate, Weights], float]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A cost function; `sample` is how many candidates are looked at, drawn at random, 0 for all."""
+    """A cost function. `sample`: how many candidates are looked at, drawn at random, 0 for all.
+
+    `draws`: ties are decided at random alone.
+    """
 
     name: str
     cost: Cost
     sample: int = 0
+    draws: bool = False
 
 
 def kv(candidate: Candidate, weights: Weights) -> float:
@@ -75,7 +80,7 @@ def round_robin(candidate: Candidate, _weights: Weights) -> float:
 
 
 def random(_candidate: Candidate, _weights: Weights) -> float:
-    """All alike; the tie decides."""
+    """All alike; the draw decides."""
     return 0.0
 
 
@@ -101,7 +106,7 @@ POLICIES: dict[str, Policy] = {
     for policy in (
         Policy("kv", kv),
         Policy("round_robin", round_robin),
-        Policy("random", random),
+        Policy("random", random, draws=True),
         Policy("power_of_two", least_requests, sample=2),
         Policy("least_requests", least_requests),
         Policy("least_tokens", least_tokens),
@@ -111,7 +116,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def choose(policy: Policy, candidates: Sequence[Candidate], weights: Weights, rng: Random) -> Candidate:
-    """Return the candidate of least cost, ties at random. Raises IndexError when there is none.
+    """Return the candidate of least cost. Raises IndexError when there is none.
 
     Cost: one call of the policy's function per candidate.
     """
@@ -124,4 +129,8 @@ def choose(policy: Policy, candidates: Sequence[Candidate], weights: Weights, rn
     least = min(costs)
     if costs.count(least) == 1:
         return candidates[costs.index(least)]
-    return rng.choice([c for c, amount in zip(candidates, costs, strict=True) if amount == least])
+    tied = [candidate for candidate, amount in zip(candidates, costs, strict=True) if amount == least]
+    if not policy.draws:
+        oldest = min(candidate.rank.load.last_dispatch for candidate in tied)
+        tied = [candidate for candidate in tied if candidate.rank.load.last_dispatch == oldest]
+    return rng.choice(tied)

@@ -147,6 +147,12 @@ def _slots(mask: int) -> Iterator[int]:
 
 
 def _record(depths: dict[int, int], slots: int, depth: int) -> None:
-    if depth:
-        for slot in _slots(slots):
-            depths[slot] = depth
+    if not depth:
+        return
+    if not slots & (slots - 1):
+        # One rank drops out at a time, mostly.
+        if slots:
+            depths[slots.bit_length() - 1] = depth
+        return
+    for slot in _slots(slots):
+        depths[slot] = depth

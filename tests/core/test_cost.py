@@ -53,9 +53,20 @@ def test_lmetric_multiplies_tokens_and_requests() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_ties_are_spread_at_random(policy: str) -> None:
+def test_what_is_equal_in_all_is_decided_at_random(policy: str) -> None:
     candidates = [candidate(name) for name in "abcd"]
     assert {chosen(policy, *candidates, seed=seed) for seed in range(100)} == set("abcd")
+
+
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"random"}))
+def test_of_equal_costs_the_rank_chosen_longest_ago_takes_the_request(policy: str) -> None:
+    candidates = [candidate("a", last_dispatch=7), candidate("b", last_dispatch=3)]
+    assert {chosen(policy, *candidates, seed=seed) for seed in range(20)} == {"b"}
+
+
+def test_the_random_policy_draws_whoever_was_chosen_before() -> None:
+    candidates = [candidate("a", last_dispatch=7), candidate("b", last_dispatch=3)]
+    assert {chosen("random", *candidates, seed=seed) for seed in range(50)} == {"a", "b"}
 
 
 def test_power_of_two_never_takes_the_busiest_of_three() -> None:
