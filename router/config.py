@@ -55,7 +55,9 @@ class Config:
     tokenizer: Annotated[
         str | None,
         Setting(
-            PATH, "tokenizer.json, or the directory it is in, for workers whose own path is not readable here"
+            PATH,
+            "tokenizer.json, or the directory it is in, for all models; without it each worker's own "
+            "path, where it can be read here",
         ),
     ] = None
     policy: Annotated[str, Setting(one_of(POLICIES), "How a worker is chosen")] = DEFAULT_POLICY

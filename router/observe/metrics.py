@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from router.errors import Fault, RouterError
 from router.observe.histogram import Histogram
 
-Stage = Literal["parse", "tokenize", "match", "choose", "connect"]
+Stage = Literal["parse", "tokenize", "choose"]
 
 OTHER_ROUTE = "other"
 ROUTES = frozenset(

@@ -136,7 +136,7 @@ METRICS = (
         "stage_seconds",
         "seconds",
         ("stage",),
-        "What the router itself adds: parse, tokenize, match, choose, connect",
+        "What the router itself adds: parse, tokenize, choose (block keys, match and cost)",
         each(lambda counts: counts.stages.items()),
     ),
     Definition(

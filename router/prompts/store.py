@@ -28,7 +28,7 @@ _UNASKED = Known(None, "no worker has named a tokenizer yet")
 
 
 class TokenizerStore:
-    """A model's own tokenizer, from the path its worker names; where that is not readable here, `default`."""
+    """Each model's tokenizer: `default` where the operator gives one, else from the path its worker names."""
 
     def __init__(self, default: str | None) -> None:
         """`default` is the path that the operator gives, checked here: raises ConfigError. Blocks."""
@@ -59,7 +59,7 @@ class TokenizerStore:
                 _log.info("model %s on %s: %s", said.model, said.engine, loaded.why)
 
     def _load(self, said: Description) -> Known:
-        paths = [path for path in (said.tokenizer_path, self._default) if path]
+        paths = [path for path in (self._default, said.tokenizer_path) if path]
         whys = []
         for path in paths:
             try:

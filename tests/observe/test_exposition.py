@@ -26,7 +26,7 @@ def counts() -> Metrics:
     metrics.retries += 1
     metrics.errors["worker"] += 2
     metrics.first_byte.observe(0.02)
-    metrics.stages["match"].observe(0.00002)
+    metrics.stages["choose"].observe(0.00002)
     metrics.prompt_tokens += 100
     metrics.overlap_tokens += 64
     metrics.reported(64, 48)
@@ -95,7 +95,7 @@ def test_values_are_those_of_counts_and_rows() -> None:
     assert value(metrics, "kv_router_errors_total", fault="worker") == 2
     assert value(metrics, "kv_router_errors_total", fault="capacity") == 0
     assert value(metrics, "kv_router_request_seconds_sum") == 0.2
-    assert value(metrics, "kv_router_stage_seconds_bucket", stage="match", le="2.5e-05") == 1
+    assert value(metrics, "kv_router_stage_seconds_bucket", stage="choose", le="2.5e-05") == 1
     assert value(metrics, "kv_router_prediction_error_tokens_bucket", le="-16.0") == 1
     assert value(metrics, "kv_router_inflight_tokens", worker=URL) == 900
     assert value(metrics, "kv_router_worker_state", worker=URL, state="ready") == 1

@@ -1,0 +1,148 @@
+"""The one place where the parts are put together, and the process that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import uvicorn
+import uvloop
+
+from router.api.completions import Completions
+from router.api.control import control_app
+from router.api.edge import Edge
+from router.api.explain import Explainer
+from router.api.planner import Planner
+from router.core.cost import POLICIES, Weights
+from router.errors import ConfigError
+from router.fleet.fleet import Fleet
+from router.fleet.snapshot import snapshot
+from router.fleet.worker import ViewLimits
+from router.observe import logs
+from router.observe.exposition import Exposition
+from router.observe.metrics import Metrics
+from router.prompts.reader import PromptReader
+from router.prompts.store import TokenizerStore
+from router.proxy.edge import EdgeProtocol
+from router.proxy.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+    from router.config import Config
+
+# Requests under way at a stop get this long to end, in seconds.
+_GRACE_SECONDS = 10
+_BACKLOG = 4096
+_log = logging.getLogger(__name__)
+
+
+def build(config: Config, tokenizers: TokenizerStore) -> Edge:
+    """Return the application; needs a running loop."""
+    metrics = Metrics()
+    fleet = Fleet(
+        config.workers,
+        upstream_limits=Limits(
+            connect_seconds=config.connect_seconds,
+            first_byte_seconds=config.first_byte_seconds,
+            idle_seconds=config.idle_seconds,
+        ),
+        view_limits=ViewLimits(
+            predicted_ttl=config.predicted_ttl_seconds,
+            approximate_ttl=config.approximate_ttl_seconds,
+            predicted_bound=config.predicted_max_blocks,
+            replay_seconds=config.replay_seconds,
+        ),
+        probe_seconds=config.probe_seconds,
+        prepare=tokenizers.prepare,
+    )
+    reader = PromptReader()
+    planner = Planner(fleet, reader, tokenizers, metrics)
+    policy, weights, rng = POLICIES[config.policy], _weights(config), Random()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        fleet.start()
+        try:
+            yield
+        finally:
+            await fleet.close()
+            reader.close()
+
+    completions = Completions(
+        fleet,
+        planner,
+        metrics,
+        policy=policy,
+        weights=weights,
+        retries=config.retries,
+        max_body_bytes=config.max_body_bytes,
+        rng=rng,
+    )
+    control = control_app(
+        fleet,
+        Explainer(fleet, planner, policy=policy, weights=weights, rng=rng),
+        Exposition(metrics, lambda: snapshot(fleet.workers.values())),
+        max_body_bytes=config.max_body_bytes,
+        lifespan=lifespan,
+    )
+    return Edge(completions, control)
+
+
+def run(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ConfigError for what cannot be opened or loaded."""
+    logs.configure(config.log_level)
+    tokenizers = TokenizerStore(config.tokenizer)
+    listening = _listen(config.host, config.port)
+    # uvicorn stops on these signals and then raises them again; the process has ended well by then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, tokenizers, listening))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that takes connections already, so that nobody is refused while the app starts."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listening
+
+
+async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.socket) -> None:
+    host, port = listening.getsockname()[:2]
+    _log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            build(config, tokenizers),
+            loop="uvloop",
+            http=EdgeProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+    await server.serve(sockets=[listening])
+
+
+def _weights(config: Config) -> Weights:
+    return Weights(uncached=config.uncached_weight, active=config.active_weight)

@@ -1,0 +1,120 @@
+"""Real processes for end-to-end tests: a fleet of stand-ins and the router, as a user starts them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.waiting import until_awaited
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+_LISTENING = re.compile(r"listening on (http://\S+)")
+
+
+@dataclass(slots=True)
+class Running:
+    """One process of ours."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    workers: list[dict[str, Any]]
+
+    def kill(self) -> None:
+        """End it as a machine that loses power would."""
+        self.process.kill()
+
+
+@asynccontextmanager
+async def fleet(*options: str, count: int = 2) -> AsyncIterator[Running]:
+    """Run `python -m workers fleet`."""
+    arguments = ["-m", "workers", "fleet", "--count", str(count), *options]
+    async with _process(arguments) as process:
+        assert process.stdout is not None
+        ready = json.loads(await process.stdout.readline())
+        yield Running(process, "", ready["workers"])
+
+
+@asynccontextmanager
+async def router(workers: Sequence[str], *options: str) -> AsyncIterator[Running]:
+    """Run `python -m router serve` in front of workers, given as on its command line."""
+    arguments = ["-m", "router", "serve", "--port", "0", "--probe-seconds", "0.05", *options]
+    for worker in workers:
+        arguments += ["--worker", worker]
+    async with _process(arguments) as process:
+        url = await _listening(process)
+        drain = asyncio.create_task(_drain(process))
+        yield Running(process, url, [])
+        drain.cancel()
+
+
+@asynccontextmanager
+async def both(
+    *fleet_options: str, count: int = 2, router_options: Sequence[str] = ()
+) -> AsyncIterator[tuple[Running, Running, httpx2.AsyncClient]]:
+    """Run a fleet, the router in front of it, and a client of the router; all workers have joined."""
+    async with AsyncExitStack() as stack:
+        workers = await stack.enter_async_context(fleet(*fleet_options, count=count))
+        urls = [worker["url"] for worker in workers.workers]
+        front = await stack.enter_async_context(router(urls, *router_options))
+        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=front.url, timeout=30.0))
+        await joined(client, count)
+        yield workers, front, client
+
+
+async def joined(client: httpx2.AsyncClient, count: int) -> None:
+    """Wait until `count` workers take traffic and their views are live, where they have events."""
+
+    async def ready() -> bool:
+        rows = (await client.get("/workers")).json()["workers"]
+        live = [row for row in rows if row["state"] == "ready" and _live(row)]
+        return len(live) >= count
+
+    await until_awaited(ready, f"{count} ready workers")
+
+
+def _live(row: dict[str, Any]) -> bool:
+    return all(rank["view"] in {"live", "silent"} for rank in row["ranks"])
+
+
+@asynccontextmanager
+async def _process(arguments: list[str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE if "router" in arguments else None,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+async def _listening(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    lines = []
+    while line := (await process.stderr.readline()).decode():
+        lines.append(line)
+        found = _LISTENING.search(line)
+        if found:
+            return found[1]
+    raise AssertionError(f"the router did not start: {''.join(lines)}")
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Read on, so that the process never waits for somebody to read its log."""
+    assert process.stderr is not None
+    while await process.stderr.readline():
+        pass

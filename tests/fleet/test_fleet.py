@@ -1,0 +1,218 @@
+"""The fleet follows its workers: they join late, fail, pause, restart, and come back."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from router.core.wire import Batch
+from router.errors import BadRequest, NoWorker, UnknownModel
+from router.fleet.fleet import Fleet
+from router.fleet.snapshot import snapshot
+from router.fleet.spec import WorkerSpec
+from router.fleet.worker import ViewLimits, Worker, WorkerState
+from router.proxy.limits import Limits
+from tests.core.frames import stored
+from tests.engines.scripted import Answer, ScriptedWorker, scripted
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router.engines.description import Description
+
+HEALTHY = {"/health": Answer(), "/ready": Answer()}
+
+
+def sglang(model: str = "tiny", **info: Any) -> dict[str, Answer]:
+    body = {"model_path": model, "tokenizer_path": model, "served_model_name": model, "kv_events": None}
+    return HEALTHY | {"/server_info": Answer(body | info)}
+
+
+def vllm(model: str = "tiny", *adapters: str) -> dict[str, Answer]:
+    cards = [{"id": model, "root": model, "parent": None}]
+    cards += [{"id": adapter, "root": "path", "parent": model} for adapter in adapters]
+    return HEALTHY | {
+        "/version": Answer({"version": "0.32.0"}),
+        "/v1/models": Answer({"object": "list", "data": cards}),
+        "/is_paused": Answer({"is_paused": False}),
+        "/is_sleeping": Answer({"is_sleeping": False}),
+    }
+
+
+async def prepare(_: Description) -> None:
+    return
+
+
+@asynccontextmanager
+async def fleet_of(*urls: str, **spec: Any) -> AsyncIterator[Fleet]:
+    fleet = Fleet(
+        [WorkerSpec(url, **spec) for url in urls],
+        upstream_limits=Limits(),
+        view_limits=ViewLimits(
+            predicted_ttl=30.0, approximate_ttl=600.0, predicted_bound=1000, replay_seconds=1.0
+        ),
+        probe_seconds=0.02,
+        prepare=prepare,
+    )
+    fleet.start()
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
+
+
+def state(fleet: Fleet, worker: ScriptedWorker, expected: WorkerState) -> bool:
+    return fleet.workers[worker.url].state is expected
+
+
+def hold(worker: Worker) -> None:
+    worker.ranks[0].view.apply(Batch(1.0, [stored([1], [1, 2, 3, 4])], 0))
+
+
+def held(worker: Worker) -> int:
+    return worker.ranks[0].view.blocks().get("GPU", 0)
+
+
+async def test_a_worker_that_is_not_up_yet_joins_when_it_comes() -> None:
+    async with scripted({}) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: "404" in fleet.workers[worker.url].why)
+        assert state(fleet, worker, WorkerState.STARTING)
+        assert not fleet.ready
+        with pytest.raises(NoWorker):
+            fleet.route("tiny")
+        worker.routes |= sglang()
+        await until(lambda: fleet.ready)
+        assert [rank.worker for rank in fleet.route("tiny").ranks] == [worker.url]
+
+
+async def test_a_worker_without_events_says_that_it_has_only_predictions() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        (row,) = snapshot(fleet.workers.values())
+        assert row.ranks[0].view == "silent"
+        assert "predicted entries only" in row.ranks[0].why
+        assert fleet.workers[worker.url].ranks[0].view.predicted.ttl == 600.0
+
+
+async def test_an_unhealthy_worker_takes_nothing_and_comes_back() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        worker.routes["/health"] = Answer(status=503)
+        await until(lambda: state(fleet, worker, WorkerState.FAILED))
+        assert fleet.route("tiny").ranks == []
+        worker.routes["/health"] = Answer()
+        await until(lambda: fleet.ready)
+
+
+async def test_a_suspected_worker_is_looked_at_before_it_takes_requests_again() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        fleet.suspect(fleet.route("tiny").ranks[0], "connection refused")
+        assert state(fleet, worker, WorkerState.FAILED)
+        assert fleet.route("tiny").ranks == []
+        await until(lambda: fleet.ready)
+
+
+async def test_a_paused_worker_takes_requests_only_while_no_other_can() -> None:
+    async with (
+        scripted(sglang()) as (one, _),
+        scripted(sglang()) as (other, _),
+        fleet_of(one.url, other.url) as fleet,
+    ):
+        await until(lambda: len(fleet.models()) and len(fleet.route("tiny").ranks) == 2)
+        one.routes["/ready"] = Answer(status=503)
+        await until(lambda: state(fleet, one, WorkerState.PAUSED))
+        assert [rank.worker for rank in fleet.route("tiny").ranks] == [other.url]
+        other.routes["/ready"] = Answer(status=503)
+        await until(lambda: len(fleet.route("tiny").ranks) == 2)
+        assert not fleet.ready
+
+
+async def test_a_pause_keeps_the_view_of_an_engine_that_keeps_its_cache() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes["/ready"] = Answer(status=503)
+        await until(lambda: state(fleet, worker, WorkerState.PAUSED))
+        assert held(fleet.workers[worker.url]) == 1
+
+
+async def test_a_pause_empties_the_view_of_an_engine_that_may_clear_its_cache_unheard() -> None:
+    async with scripted(vllm()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes["/is_paused"] = Answer({"is_paused": True})
+        await until(lambda: state(fleet, worker, WorkerState.PAUSED))
+        assert held(fleet.workers[worker.url]) == 0
+        assert fleet.workers[worker.url].ranks[0].view.resets == {"paused": 1}
+
+
+async def test_a_new_process_empties_the_view() -> None:
+    async with scripted(sglang(startup_time=1)) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes |= sglang(startup_time=2) | {"/health": Answer(status=500)}
+        await until(lambda: state(fleet, worker, WorkerState.FAILED))
+        worker.routes["/health"] = Answer()
+        await until(lambda: fleet.ready)
+        assert fleet.workers[worker.url].ranks[0].view.resets == {"restart": 1}
+        assert held(fleet.workers[worker.url]) == 0
+
+
+async def test_a_worker_that_comes_back_as_another_model_starts_anew() -> None:
+    async with scripted(sglang("one")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes |= sglang("two") | {"/health": Answer(status=500)}
+        await until(lambda: state(fleet, worker, WorkerState.FAILED))
+        worker.routes["/health"] = Answer()
+        await until(lambda: fleet.ready)
+        assert list(fleet.models()) == ["two"]
+        assert held(fleet.workers[worker.url]) == 0
+
+
+async def test_models_and_adapters_are_routed_among_the_workers_that_serve_them() -> None:
+    async with (
+        scripted(vllm("big", "ad")) as (one, _),
+        scripted(vllm("big")) as (two, _),
+        scripted(sglang("small")) as (three, _),
+        fleet_of(one.url, two.url, three.url) as fleet,
+    ):
+        await until(lambda: all(worker.description for worker in fleet.workers.values()))
+        await until(lambda: len(fleet.route("big").ranks) == 2 and fleet.route("small").ranks)
+        assert sorted(fleet.models()) == ["ad", "big", "small"]
+        adapter = fleet.route("ad")
+        assert (adapter.model, adapter.lora) == ("big", "ad")
+        assert [rank.worker for rank in adapter.ranks] == [one.url]
+        assert fleet.route("small:adapter").ranks[0].worker == three.url
+        with pytest.raises(UnknownModel, match="small"):
+            fleet.route("other")
+        with pytest.raises(UnknownModel):
+            fleet.route("big:adapter")
+        with pytest.raises(BadRequest, match="big"):
+            fleet.route(None)
+
+
+async def test_a_request_without_a_model_goes_to_the_only_one() -> None:
+    async with scripted(vllm("big", "ad")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        assert (fleet.route(None).model, fleet.route(None).lora) == ("big", None)
+
+
+async def test_a_role_that_needs_a_partner_takes_no_requests_and_says_why() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url, role="prefill") as fleet:
+        await until(lambda: fleet.ready)
+        assert fleet.route("tiny").ranks == []
+
+
+async def test_every_rank_is_pinned_by_header_where_there_are_several() -> None:
+    async with scripted(sglang(dp_size=2)) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        ranks = fleet.route("tiny").ranks
+        assert [fleet.rank_headers(rank) for rank in ranks] == [
+            ((b"x-data-parallel-rank", b"0"),),
+            ((b"x-data-parallel-rank", b"1"),),
+        ]

@@ -1,0 +1,31 @@
+"""`python -m tests.reference`: write the README's tables anew from the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from router.config import flag_table
+from router.observe.table import metric_table
+
+README = Path(__file__).parent.parent / "README.md"
+TABLES = {"flags": flag_table, "metrics": metric_table}
+
+
+def held(marker: str, text: str) -> str | None:
+    """Return what stands between a pair of markers."""
+    found = re.search(rf"<!-- {marker} -->\n(.*?)\n?<!-- /{marker} -->", text, re.DOTALL)
+    return found[1] if found else None
+
+
+def rewritten(text: str) -> str:
+    """Return the README with every table as the code has it now."""
+    for marker, table in TABLES.items():
+        start, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
+        before, _, rest = text.partition(start)
+        text = before + start + table() + "\n" + end + rest.partition(end)[2]
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(rewritten(README.read_text()))
