@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 import uvloop
 
+from router.api.admin import admin_routes
 from router.api.completions import Completions
 from router.api.control import control_app
 from router.api.edge import Edge
@@ -83,6 +84,7 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         policy=policy,
         weights=weights,
         retries=config.retries,
+        hold_seconds=config.hold_seconds,
         max_body_bytes=config.max_body_bytes,
         rng=rng,
     )
@@ -93,6 +95,8 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         max_body_bytes=config.max_body_bytes,
         lifespan=lifespan,
     )
+    if config.admin_key is not None:
+        control.include_router(admin_routes(fleet, config.admin_key))
     return Edge(completions, control)
 
 

@@ -107,6 +107,22 @@ class Config:
         int,
         Setting(integer(0, 16), "Most other workers tried, before the first byte of an answer"),
     ] = 2
+    hold_seconds: Annotated[
+        float,
+        Setting(
+            number(0, DAY),
+            "How long a request waits while every worker that could serve it is paused",
+            "seconds",
+        ),
+    ] = 60.0
+    admin_key: Annotated[
+        str | None,
+        Setting(
+            word("16 or more characters without spaces", "KEY", r"[!-~]{16,}"),
+            "Key of the /admin routes (Authorization: Bearer KEY), which exist only when there is one; "
+            "better given as a variable or in the file than as a flag that a process list shows",
+        ),
+    ] = None
     log_level: Annotated[
         str, Setting(one_of(("debug", "info", "warning", "error")), "Least severe lines logged on stderr")
     ] = "info"

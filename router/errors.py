@@ -51,6 +51,20 @@ class BadRequest(RouterError):
     status, type, code = 400, "invalid_request_error", "invalid_value"
 
 
+class NotAllowed(RouterError):
+    """The key that a request needs is missing or wrong."""
+
+    fault = "client"
+    status, type, code = 401, "authentication_error", "invalid_api_key"
+
+
+class UnknownWorker(RouterError):
+    """The fleet has no such worker."""
+
+    fault = "client"
+    status, type, code = 404, "invalid_request_error", "worker_not_found"
+
+
 class UnknownModel(RouterError):
     """No worker of the fleet serves the model asked for."""
 

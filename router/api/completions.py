@@ -69,6 +69,7 @@ class Completions:
         policy: Policy,
         weights: Weights,
         retries: int,
+        hold_seconds: float,
         max_body_bytes: int,
         rng: Random,
     ) -> None:
@@ -78,6 +79,7 @@ class Completions:
         self._policy = policy
         self._weights = weights
         self._retries = retries
+        self._hold_seconds = hold_seconds
         self._max_body_bytes = max_body_bytes
         self._rng = rng
         self._ledger = Ledger()
@@ -111,6 +113,8 @@ class Completions:
 
     async def _dispatch(self, plan: Plan, exchange: Exchange, body: bytes, began: float) -> None:
         """Send the request to the best worker, and to the next best while none has answered."""
+        if not plan.route.ranks:
+            plan.route = await self._fleet.wait_for(plan.request.model, self._hold_seconds)
         failure: UpstreamFailed | None = None
         tried: set[str] = set()
         while True:

@@ -15,6 +15,7 @@ from router.errors import UpstreamFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.engines.control import Action, Outcome
     from router.engines.description import Description
     from router.fleet.spec import EngineName, WorkerSpec
     from router.proxy.upstream import Upstream
@@ -33,6 +34,12 @@ class Engine(Protocol):
 
     async def is_paused(self, upstream: Upstream) -> bool | None:
         """Whether the worker takes no work for now; None: it does not say."""
+
+    async def weight_version(self, upstream: Upstream) -> str | None:
+        """Return what the worker calls its present weights; None: it does not say."""
+
+    async def control(self, upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:
+        """Pause, continue, flush, or update weights; UpstreamFailed when no answer comes."""
 
     def rank_headers(self, rank: int, dp: int) -> tuple[tuple[bytes, bytes], ...]:
         """Return the request headers that pin a request to `rank` of `dp`."""

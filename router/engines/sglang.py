@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from router.engines.answer import NOT_FOUND, OK, UNAVAILABLE, as_object, count, get, required, text
+from router.engines.control import Action, Outcome, one_of, post
 from router.engines.description import Description
 from router.engines.endpoint import MOST_PORT, Endpoint
 from router.engines.models import Models, read_models
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from router.fleet.spec import Role, WorkerSpec
     from router.proxy.upstream import Upstream
 
-__all__ = ["PAUSE_MAY_CLEAR", "describe", "is_paused", "rank_headers"]
+__all__ = ["PAUSE_MAY_CLEAR", "control", "describe", "is_paused", "rank_headers", "weight_version"]
 
 # A pause keeps the cache; only AllBlocksCleared and a restart empty it.
 PAUSE_MAY_CLEAR = False
@@ -37,6 +38,10 @@ PAUSE_MAY_CLEAR = False
 SERVER_INFO = ("/server_info", "/get_server_info")
 MODEL_INFO = ("/model_info", "/get_model_info")
 PATHS = ("model_path", "tokenizer_path")
+# What the router's one API calls a pause, and what SGLang does: `keep` is vLLM's word for the same.
+_PAUSE_MODES = {"retract": "retract", "in_place": "in_place", "abort": "abort", "keep": "retract"}
+_UPDATES = {via: f"/update_weights_from_{via}" for via in ("disk", "tensor", "distributed", "ipc")}
+
 START_WITH = """start it with --kv-events-config '{"publisher": "zmq", "endpoint": "tcp://*:5557"}'"""
 
 
@@ -57,6 +62,30 @@ async def is_paused(upstream: Upstream) -> bool | None:
     """Whether the scheduler is paused: one GET; None: this release does not say."""
     status = (await get(upstream, "/ready")).status
     return {OK: False, UNAVAILABLE: True, NOT_FOUND: None}.get(status)
+
+
+async def weight_version(upstream: Upstream) -> str | None:
+    """Which weights the worker has; None: it does not say."""
+    return text((as_object(await get(upstream, *MODEL_INFO)) or {}).get("weight_version"))
+
+
+async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:
+    """Carry out one action: one POST.
+
+    `update_weights` passes the body on, by disk unless `via` names another way. A flush that is refused is
+    a 400, also as part of an update: the weights have then changed all the same, and the cache is still
+    there. Raises BadRequest, UpstreamFailed, UpstreamTimeout.
+    """
+    if action == "pause":
+        mode = one_of(body, "mode", _PAUSE_MODES, "retract")
+        return await post(upstream, "/pause_generation", {"mode": _PAUSE_MODES[mode]})
+    if action == "continue":
+        return await post(upstream, "/continue_generation", {})
+    if action == "flush":
+        return await post(upstream, "/flush_cache", {}, clears=True)
+    via = one_of(body, "via", _UPDATES, "disk")
+    passed = {name: value for name, value in body.items() if name != "via"}
+    return await post(upstream, _UPDATES[via], passed, clears=body.get("flush_cache", True) is True)
 
 
 def _description(spec: WorkerSpec, info: dict[str, Any], models: Models) -> Description:

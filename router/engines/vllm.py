@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from router.engines.answer import NOT_FOUND, OK, as_object, count, get, required, text
+from router.engines.control import Action, Outcome, one_of, post
 from router.engines.description import Description
 from router.engines.endpoint import Endpoint
 from router.engines.models import read_models
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
     from router.proxy.fetch import Reply
     from router.proxy.upstream import Upstream
 
-__all__ = ["PAUSE_MAY_CLEAR", "describe", "is_paused", "rank_headers"]
+__all__ = ["PAUSE_MAY_CLEAR", "control", "describe", "is_paused", "rank_headers", "weight_version"]
 
 # /pause clears the cache unless told otherwise, /sleep does, and the events of it come with the next step.
 PAUSE_MAY_CLEAR = True
+
+# What the router's one API calls a pause, and what vLLM does; two are SGLang's words for keeping requests.
+_PAUSE_MODES = {"keep": "keep", "wait": "wait", "abort": "abort", "retract": "keep", "in_place": "keep"}
 
 START_WITH = (
     """start it with --kv-events-config '{"enable_kv_cache_events": true, "publisher": "zmq", """
@@ -91,6 +95,31 @@ async def is_paused(upstream: Upstream) -> bool | None:
     paused = await _says(upstream, "is_paused")
     sleeping = None if paused else await _says(upstream, "is_sleeping")
     return None if paused is None and sleeping is None else bool(paused or sleeping)
+
+
+async def weight_version(upstream: Upstream) -> str | None:
+    """Which weights the worker has: one GET; None: it does not say (no development mode)."""
+    return text((as_object(await get(upstream, "/weight_info")) or {}).get("weight_version"))
+
+
+async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:
+    """Carry out one action, in development mode only; a pause leaves the cache to an explicit flush.
+
+    A weight update is three POSTs, the body goes with the middle one. Raises BadRequest, UpstreamFailed,
+    UpstreamTimeout.
+    """
+    if action == "pause":
+        mode = one_of(body, "mode", _PAUSE_MODES, "keep")
+        return await post(upstream, f"/pause?mode={_PAUSE_MODES[mode]}&clear_cache=false", None)
+    if action == "continue":
+        return await post(upstream, "/resume", None)
+    if action == "flush":
+        running = "?reset_running_requests=true" if body.get("reset_running_requests") is True else ""
+        return await post(upstream, f"/reset_prefix_cache{running}", None, clears=True)
+    outcome = await post(upstream, "/start_weight_update", {})
+    if outcome.ok:
+        outcome = await post(upstream, "/update_weights", body)
+    return await post(upstream, "/finish_weight_update", {}) if outcome.ok else outcome
 
 
 async def _says(upstream: Upstream, name: str) -> bool | None:

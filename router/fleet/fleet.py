@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 # Blocks swept from retired views per turn of the loop, well under a millisecond's work.
 _SWEEP_PORTION = 2000
 _TICK_SECONDS = 1.0
+_NONE = "no worker that serves {!r} can take a request now"
 
 
 class Route(msgspec.Struct):
     """What a model name stands for: base model, LoRA adapter if it is one, and the ranks that serve it.
 
-    `ranks` are those of ready workers; when there are none, those of paused ones, where requests wait.
+    `ranks` are those of ready workers; `paused`: whether others will be ready again by themselves.
     `engine` is that of the first worker: how it names adapters and renders chats holds for all.
     """
 
@@ -39,6 +40,7 @@ class Route(msgspec.Struct):
     lora: str | None
     engine: EngineName
     ranks: list[Rank]
+    paused: bool = False
 
 
 class Fleet:
@@ -57,6 +59,7 @@ class Fleet:
         self.index = Index()
         self._zmq = context()
         self._routes: dict[str, Route] | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
         self.workers: dict[str, Worker] = {}
         self._supervisors: dict[str, Supervisor] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,6 +88,13 @@ class Fleet:
     def ready(self) -> bool:
         """Whether one worker can take traffic."""
         return any(worker.state is WorkerState.READY for worker in self.workers.values())
+
+    def find(self, name: str) -> Worker | None:
+        """Return the worker of this URL, which may be given without its scheme."""
+        for worker in self.workers.values():
+            if name in (worker.url, worker.url.partition("://")[2]):
+                return worker
+        return None
 
     def worker_of(self, rank: Rank) -> Worker:
         """Return the worker that a rank belongs to."""
@@ -135,8 +145,30 @@ class Fleet:
             raise BadRequest(f"model: several models are served here, {expected}", param="model")
         return next((route for route in table.values() if route.lora is None), None)
 
+    async def wait_for(self, model: str | None, seconds: float) -> Route:
+        """Return a model's route once it has ranks; while all of its workers are paused, wait for one.
+
+        Raises NoWorker when there is nothing to wait for, or after so many seconds.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while not (route := self.route(model)).ranks:
+                    if not route.paused:
+                        raise NoWorker(_NONE.format(route.model), retry_after=1)
+                    change = asyncio.get_running_loop().create_future()
+                    self._waiting.add(change)
+                    await change
+        except TimeoutError:
+            why = f"every worker that serves {model!r} is paused, for {seconds:g} s now"
+            raise NoWorker(why, retry_after=max(1, round(seconds))) from None
+        return route
+
     def _changed(self) -> None:
         self._routes = None
+        waiting, self._waiting = self._waiting, set()
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
 
     def _table(self) -> dict[str, Route]:
         if self._routes is None:
@@ -155,21 +187,17 @@ class Fleet:
 
 
 def _routes(workers: Iterable[Worker]) -> dict[str, Route]:
-    """Build the table of model names; ranks of paused workers stand in where no worker is ready."""
+    """Build the table of model names."""
     table: dict[str, Route] = {}
-    waiting: dict[str, list[Rank]] = {}
     for worker in workers:
         for name, lora in _names(worker):
             said = worker.description
             assert said is not None  # noqa: S101 - it has names
             route = table.setdefault(name, Route(said.model, lora, said.engine, []))
-            if refusal(worker):
-                if worker.state is WorkerState.PAUSED and not role_refusal(worker):
-                    waiting.setdefault(name, []).extend(worker.ranks)
-            else:
+            if not refusal(worker):
                 route.ranks.extend(worker.ranks)
-    for name, ranks in waiting.items():
-        table[name].ranks = table[name].ranks or ranks
+            elif worker.state is WorkerState.PAUSED and not role_refusal(worker):
+                route.paused = True
     return table
 
 

@@ -43,6 +43,8 @@ class Supervisor:
         self._clock = time.monotonic
         self._probe_seconds = probe_seconds
         self._look = asyncio.Event()
+        # The version of the weights when last asked, and how often the caches had been cleared by then.
+        self._weights: tuple[str, int] | None = None
 
     def suspect(self, why: str) -> None:
         """A request could not reach the worker: take it out and look at once."""
@@ -80,19 +82,24 @@ class Supervisor:
         worker = self._worker
         assert worker.description is not None  # noqa: S101 - it has joined
         engine = ENGINES[worker.description.engine]
+        began = self._clock()
         try:
             health = await fetch(worker.upstream, "GET", "/health", timeout=_PROBE_TIMEOUT)
-            paused = await engine.is_paused(worker.upstream)
+            paused = bool(await engine.is_paused(worker.upstream))
+            if paused or worker.state is WorkerState.PAUSED or self._weights is None:
+                self._saw_weights(await engine.weight_version(worker.upstream))
         except UpstreamFailed as error:
             worker.become(WorkerState.FAILED, error.message)
             return False
         if health.status != _OK:
             worker.become(WorkerState.FAILED, f"GET /health answers {health.status}")
             return False
-        self._seen(paused=bool(paused), may_clear=engine.PAUSE_MAY_CLEAR)
+        # A control call that ended meanwhile knows better than answers from before it.
+        if worker.controlled_at < began:
+            self._saw(paused=paused, may_clear=engine.PAUSE_MAY_CLEAR)
         return True
 
-    def _seen(self, *, paused: bool, may_clear: bool) -> None:
+    def _saw(self, *, paused: bool, may_clear: bool) -> None:
         """Note the state of a worker that is up."""
         worker = self._worker
         if worker.state is WorkerState.DRAINING:
@@ -103,6 +110,18 @@ class Supervisor:
         if may_clear and worker.state is not WorkerState.PAUSED:
             worker.reset_views("paused")
         worker.become(WorkerState.PAUSED, "the engine says that it is paused")
+
+    def _saw_weights(self, version: str | None) -> None:
+        """Empty the views when the weights are others and nothing has told that the cache is gone.
+
+        Engines as released publish nothing while paused: what they hold of the old weights is never used
+        again, or is cleared unheard.
+        """
+        worker = self._worker
+        seen = version or "", worker.clears + sum(worker.clears_seen())
+        before, self._weights = self._weights, seen
+        if before is not None and before[0] != seen[0] and before[1] == seen[1]:
+            worker.reset_views("weights_changed")
 
     async def _wait(self, seconds: float) -> None:
         self._look.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from router.core.view import View
 from router.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import zmq
 
@@ -53,7 +54,11 @@ class ViewLimits:
 
 
 class Worker:
-    """`on_change` is called after each change of state or of what the worker is."""
+    """`on_change` is called after each change of state or of what the worker is.
+
+    `controlled_at` is when a control call last changed its state, monotonic seconds; `clears` counts the
+    control calls that have emptied its caches.
+    """
 
     def __init__(
         self,
@@ -72,6 +77,8 @@ class Worker:
         self.description: Description | None = None
         self.ranks: list[Rank] = []
         self.streams: list[Stream | None] = []
+        self.controlled_at = 0.0
+        self.clears = 0
         self._index = index
         self._zmq = zmq_context
         self._limits = limits
@@ -104,8 +111,32 @@ class Worker:
 
     def reset_views(self, cause: str) -> None:
         """Forget what every rank holds, for a reason that no event has told."""
-        for rank in self.ranks:
+        for rank, stream in zip(self.ranks, self.streams or [None] * len(self.ranks), strict=True):
             rank.view.reset(cause)
+            if stream is not None:
+                stream.forget()
+
+    def clears_seen(self) -> list[int]:
+        """Return how many AllBlocksCleared each rank's stream has brought."""
+        return [0 if stream is None else stream.cursor.clears for stream in self.streams]
+
+    def cleared(self, cause: str, seen: Sequence[int]) -> None:
+        """Take note that a control call has emptied the caches; `seen` is `clears_seen` from before it.
+
+        A rank whose own AllBlocksCleared has come meanwhile is empty already, and holds what came after.
+        """
+        self.clears += 1
+        for rank, stream, before in zip(self.ranks, self.streams, seen, strict=False):
+            if stream is None:
+                rank.view.reset(cause)
+            elif stream.cursor.clears == before:
+                rank.view.reset(cause)
+                stream.forget(until_clear=True)
+
+    def controlled(self, state: WorkerState, why: str = "") -> None:
+        """Take the state that a control call has brought about; probes that began before it are void."""
+        self.controlled_at = time.monotonic()
+        self.become(state, why)
 
     def close(self) -> None:
         """Leave nothing behind: streams, views, ranks."""

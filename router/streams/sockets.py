@@ -35,13 +35,18 @@ def dealer(zmq_context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.So
     return socket
 
 
+def monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Return a socket that gets a message whenever `socket` has made a connection."""
+    return socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
+
+
 def _socket(zmq_context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = zmq_context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 10)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 5)
+    # A peer that is gone without a word is found by its silence to these, and reconnected to.
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15000)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     return socket
 

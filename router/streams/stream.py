@@ -13,7 +13,7 @@ from router.core.cursor import Apply, AskReplay, Cursor, Reset, State, Step
 from router.core.wire import Batch, WireError, decode_batch
 from router.streams.reader import Frames, Reader
 from router.streams.replay import SEQ_BYTES, Replay
-from router.streams.sockets import dealer, subscriber
+from router.streams.sockets import dealer, monitor, subscriber
 
 if TYPE_CHECKING:
     from router.core.view import View
@@ -51,6 +51,8 @@ class Stream:
         self._replay_seconds = replay_seconds
         self._replay: Replay | None = None
         self._reader: Reader | None = None
+        self._monitor: Reader | None = None
+        self._connected = False
         self._again: asyncio.TimerHandle | None = None
         self._open()
 
@@ -66,8 +68,9 @@ class Stream:
 
     def close(self) -> None:
         """Stop; nothing reaches the view any more."""
-        if self._reader is not None:
-            self._reader.close()
+        for reader in (self._monitor, self._reader):
+            if reader is not None:
+                reader.close()
         if self._replay is not None:
             self._replay.close()
         if self._again is not None:
@@ -82,8 +85,23 @@ class Stream:
             self.cursor.unreachable(f"{source.endpoint}: {error.strerror}", time.monotonic())
             self._again = asyncio.get_running_loop().call_later(_OPEN_AGAIN_SECONDS, self._open)
             return
+        self._monitor = Reader(monitor(socket), self._on_connection)
         self._reader = Reader(socket, self._on_live)
         self._carry_out(self.cursor.connect(time.monotonic()))
+
+    def forget(self, *, until_clear: bool = False) -> None:
+        """The view was emptied from outside; `until_clear`: the engine will say so too, later."""
+        self.cursor.forget(time.monotonic(), until_clear=until_clear)
+
+    def completed(self, now: float) -> None:
+        """Take note that a request which makes the rank store blocks has completed."""
+        self._carry_out(self.cursor.completed(now))
+
+    def _on_connection(self, _: Frames) -> None:
+        """The socket has a connection, the first or another one."""
+        if self._connected:
+            self._carry_out(self.cursor.reconnected(time.monotonic()))
+        self._connected = True
 
     def _on_live(self, frames: Frames) -> None:
         if len(frames) != _PARTS or len(frames[1]) != SEQ_BYTES:
@@ -91,7 +109,8 @@ class Stream:
             return
         batch = self._decode(frames[2])
         if batch is not None:
-            self._carry_out(self.cursor.live(int.from_bytes(frames[1], "big"), batch, time.monotonic()))
+            seq = int.from_bytes(frames[1], "big")
+            self._carry_out(self.cursor.live(seq, batch, time.monotonic(), len(frames[2])))
 
     def _on_replayed(self, seq: int, payload: bytes) -> None:
         batch = self._decode(payload)

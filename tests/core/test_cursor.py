@@ -117,8 +117,113 @@ def test_a_gap_without_replay_degrades_the_view_until_it_is_cleared() -> None:
 def test_a_hole_that_replay_cannot_fill_degrades_the_view_and_does_not_ask_for_ever(failure: str) -> None:
     cursor, log = live_at(0)
     log.take(cursor.live(2, batch(3.0), 0.0))
+    log.take(cursor.replayed(0, batch(1.0), 0.0))
     log.take(cursor.replay_ended(0.0, failure))
     assert (cursor.state, log.asked, log.applied) == (State.DEGRADED, [0], [1.0, 3.0])
+
+
+def test_an_engine_that_does_not_have_the_last_batch_is_another_process() -> None:
+    cursor, log = live_at(5)
+    log.take(cursor.reconnected(0.0))
+    assert log.asked == [5]
+    log.take(cursor.replay_ended(0.0))
+    assert (log.resets, log.asked) == (["restart"], [5, 0])
+    log.take(cursor.replayed(0, batch(100.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (log.applied, cursor.state) == ([100.0], State.LIVE)
+
+
+def test_a_lost_connection_that_comes_back_to_the_same_process_costs_nothing() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.reconnected(0.0))
+    log.take(cursor.replayed(2, batch(3.0), 0.0))
+    log.take(cursor.replayed(3, batch(4.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (log.resets, log.applied, cursor.state) == ([], [1.0, 2.0, 3.0, 4.0], State.LIVE)
+
+
+def test_without_replay_a_lower_number_on_a_fresh_connection_is_a_restart_whatever_its_clock() -> None:
+    cursor, log = connected(can_replay=False)
+    for seq in (0, 1, 2):
+        log.take(cursor.live(seq, batch(seq + 100.0), 0.0))
+    log.take(cursor.reconnected(0.0))
+    log.take(cursor.live(0, batch(5.0), 0.0))
+    assert (log.resets, log.applied) == (["restart"], [5.0])
+    log.take(cursor.live(1, batch(6.0), 0.0))
+    log.take(cursor.live(0, batch(5.0), 0.0))
+    assert (log.applied, cursor.duplicates) == ([5.0, 6.0], 1)
+
+
+def test_what_was_on_its_way_when_a_flush_was_answered_is_skipped_until_the_engines_own_clear() -> None:
+    cursor, log = live_at(0)
+    cursor.forget(0.0, until_clear=True)
+    log.take(cursor.live(1, batch(2.0), 0.0))
+    log.take(cursor.live(2, batch(3.0, Cleared()), 0.0))
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    assert (log.applied, cursor.skipped) == ([1.0, 3.0, 4.0], 1)
+
+
+def test_a_clear_that_never_comes_is_not_waited_for_for_ever() -> None:
+    cursor, log = live_at(0)
+    cursor.forget(0.0, until_clear=True)
+    for seq in range(1, 100):
+        log.take(cursor.live(seq, batch(seq + 1.0), 0.0))
+    assert log.applied == [1.0, *[float(seq + 1) for seq in range(65, 100)]]
+
+
+def test_a_view_emptied_during_a_replay_gets_nothing_that_is_older() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.live(5, batch(6.0), 0.0))
+    cursor.forget(0.0)
+    assert cursor.state is State.LIVE
+    log.take(cursor.replayed(3, batch(4.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    log.take(cursor.live(6, batch(7.0), 0.0))
+    assert log.applied == [1.0, 2.0, 3.0, 7.0]
+
+
+def test_a_degraded_view_is_live_again_once_it_is_emptied() -> None:
+    cursor, log = connected(can_replay=False)
+    log.take(cursor.live(0, batch(1.0), 0.0))
+    log.take(cursor.live(2, batch(3.0), 0.0))
+    cursor.forget(0.0)
+    assert cursor.state is State.LIVE
+
+
+def test_a_rank_where_requests_complete_and_no_events_come_is_silent_until_they_do() -> None:
+    cursor, log = connected(can_replay=False)
+    log.take(cursor.live(0, batch(1.0), 0.0))
+    for now in (1.0, 2.0, 3.0, 9.9):
+        log.take(cursor.completed(now))
+    assert cursor.state is State.LIVE
+    log.take(cursor.completed(10.0))
+    assert cursor.state is State.SILENT
+    log.take(cursor.live(1, batch(2.0), 11.0))
+    assert (cursor.state, log.applied) == (State.LIVE, [1.0, 2.0])
+
+
+def test_a_silent_rank_whose_history_has_nothing_new_stays_silent() -> None:
+    cursor, log = live_at(0)
+    for now in (20.0, 21.0, 22.0):
+        log.take(cursor.completed(now))
+    log.take(cursor.replayed(0, batch(1.0), 22.0))
+    log.take(cursor.replay_ended(22.0))
+    assert cursor.state is State.SILENT
+    log.take(cursor.completed(40.0))
+    assert log.asked == [0]
+    log.take(cursor.live(1, batch(2.0), 41.0))
+    assert (cursor.state, log.applied) == (State.LIVE, [1.0, 2.0])
+
+
+def test_a_silent_rank_is_asked_for_what_it_may_have_sent() -> None:
+    cursor, log = live_at(0)
+    for now in (20.0, 21.0, 22.0):
+        log.take(cursor.completed(now))
+    assert (cursor.state, log.asked) == (State.REPLAYING, [0])
+    log.take(cursor.replayed(0, batch(1.0), 22.0))
+    log.take(cursor.replayed(1, batch(2.0), 22.0))
+    log.take(cursor.replay_ended(22.0))
+    assert (cursor.state, log.applied) == (State.LIVE, [1.0, 2.0])
 
 
 def test_a_number_the_engine_skipped_degrades_the_view_when_replay_shows_it() -> None:
@@ -174,6 +279,15 @@ def test_what_is_held_during_a_replay_is_bounded_and_the_rest_is_a_gap() -> None
     log.take(cursor.replay_ended(0.0))
     log.take(cursor.live(5, batch(6.0), 0.0))
     assert (log.applied, log.asked) == ([1.0, 2.0], [0, 1])
+
+
+def test_what_is_held_during_a_replay_is_bounded_in_bytes() -> None:
+    cursor, log = Cursor(can_replay=True, hold_bytes=100), Log()
+    log.take(cursor.connect(0.0))
+    for seq in range(3):
+        log.take(cursor.live(seq, batch(seq + 1.0), 0.0, 40))
+    log.take(cursor.replay_ended(0.0))
+    assert log.applied == [1.0, 2.0]
 
 
 def test_answers_that_nobody_waits_for_change_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,10 @@ def vllm(model: str = "tiny", *adapters: str) -> dict[str, Answer]:
         "/is_paused": Answer({"is_paused": False}),
         "/is_sleeping": Answer({"is_sleeping": False}),
     }
+
+
+def weights(version: str) -> dict[str, Answer]:
+    return {"/model_info": Answer({"weight_version": version})}
 
 
 async def prepare(_: Description) -> None:
@@ -116,7 +121,7 @@ async def test_a_suspected_worker_is_looked_at_before_it_takes_requests_again() 
         await until(lambda: fleet.ready)
 
 
-async def test_a_paused_worker_takes_requests_only_while_no_other_can() -> None:
+async def test_a_paused_worker_takes_no_requests() -> None:
     async with (
         scripted(sglang()) as (one, _),
         scripted(sglang()) as (other, _),
@@ -126,9 +131,50 @@ async def test_a_paused_worker_takes_requests_only_while_no_other_can() -> None:
         one.routes["/ready"] = Answer(status=503)
         await until(lambda: state(fleet, one, WorkerState.PAUSED))
         assert [rank.worker for rank in fleet.route("tiny").ranks] == [other.url]
-        other.routes["/ready"] = Answer(status=503)
-        await until(lambda: len(fleet.route("tiny").ranks) == 2)
-        assert not fleet.ready
+
+
+async def test_while_every_worker_is_paused_a_request_waits_for_the_first_that_is_ready() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        worker.routes["/ready"] = Answer(status=503)
+        await until(lambda: state(fleet, worker, WorkerState.PAUSED))
+        waiting = asyncio.create_task(fleet.wait_for("tiny", 60.0))
+        with pytest.raises(NoWorker, match="paused") as refused:
+            await fleet.wait_for("tiny", 0.01)
+        assert refused.value.retry_after == 1
+        assert not waiting.done()
+        worker.routes["/ready"] = Answer()
+        route = await waiting
+        assert [rank.worker for rank in route.ranks] == [worker.url]
+
+
+async def test_nothing_is_waited_for_where_no_worker_is_paused() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        worker.routes["/health"] = Answer(status=503)
+        await until(lambda: state(fleet, worker, WorkerState.FAILED))
+        with pytest.raises(NoWorker, match="tiny"):
+            await fleet.wait_for("tiny", 60.0)
+
+
+async def test_other_weights_empty_a_view_that_no_event_has_emptied() -> None:
+    async with scripted(sglang() | weights("a")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes |= {"/ready": Answer(status=503)} | weights("b")
+        await until(lambda: held(fleet.workers[worker.url]) == 0)
+        assert fleet.workers[worker.url].ranks[0].view.resets == {"weights_changed": 1}
+
+
+async def test_a_pause_with_the_same_weights_keeps_the_view() -> None:
+    async with scripted(sglang() | weights("a")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes["/ready"] = Answer(status=503)
+        await until(lambda: state(fleet, worker, WorkerState.PAUSED))
+        worker.routes["/ready"] = Answer()
+        await until(lambda: fleet.ready)
+        assert held(fleet.workers[worker.url]) == 1
 
 
 async def test_a_pause_keeps_the_view_of_an_engine_that_keeps_its_cache() -> None:

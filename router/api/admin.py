@@ -1,0 +1,104 @@
+"""The operator's routes: control calls to one worker or all, and whole weight syncs. Only with a key."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from router.engines.control import ACTIONS, Action
+from router.errors import BadRequest, NotAllowed, UnknownWorker
+from router.fleet.control import Result, WeightSync, all_ok, control_all
+from router.fleet.fleet import Fleet
+from router.fleet.worker import Worker
+from router.proxy.body import read_body
+
+# A control call's body is small: names, paths, modes.
+_MAX_BODY_BYTES = 1 << 20
+_REFUSED = 502
+
+
+def admin_routes(fleet: Fleet, key: str) -> APIRouter:
+    """Return the routes, each of which needs `Authorization: Bearer KEY`."""
+    expected = b"Bearer " + key.encode()
+
+    def allowed(request: Request) -> None:
+        given = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, expected):
+            raise NotAllowed("this route needs the admin key: Authorization: Bearer KEY")
+
+    routes = APIRouter(prefix="/admin", dependencies=[Depends(allowed)])
+
+    @routes.post("/fleet/{action}")
+    async def control_fleet(action: str, request: Request) -> Response:
+        """Pause, continue, flush or update_weights on every worker."""
+        workers = list(fleet.workers.values())
+        return _answer(await control_all(workers, _action(action), await _body(request)))
+
+    @routes.post("/workers/{name:path}/{action}")
+    async def control_worker(name: str, action: str, request: Request) -> Response:
+        """The same on one worker, named by its URL, with or without the scheme."""
+        workers = [_named(fleet, name)]
+        return _answer(await control_all(workers, _action(action), await _body(request)))
+
+    @routes.post("/weight_sync")
+    async def weight_sync(request: Request) -> Response:
+        """Pause, update, flush and continue the fleet, all at once or `max_paused` at a time."""
+        body = await _body(request)
+        workers = _chosen(fleet, body)
+        sync = WeightSync(body, max_paused=_max_paused(body, len(workers)))
+        return _answer(await sync.run(workers))
+
+    return routes
+
+
+def _answer(results: dict[str, Result]) -> Response:
+    """Answer 200 when every worker did it, else 502; the results by worker either way."""
+    ok = all_ok(results)
+    body = msgspec.json.encode({"ok": ok, "workers": results})
+    return Response(body, status_code=200 if ok else _REFUSED, media_type="application/json")
+
+
+def _action(name: str) -> Action:
+    for action in ACTIONS:
+        if action == name:
+            return action
+    raise BadRequest(f"action: expected one of {', '.join(ACTIONS)}, got {name!r:.60}", param="action")
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    raw = await read_body(request.receive, _MAX_BODY_BYTES)
+    if not raw:
+        return {}
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise BadRequest("the body is not a JSON object") from None
+
+
+def _named(fleet: Fleet, name: str) -> Worker:
+    worker = fleet.find(name)
+    if worker is None:
+        raise UnknownWorker(f"no worker {name!r:.200}; there are {', '.join(fleet.workers)}", param="name")
+    return worker
+
+
+def _chosen(fleet: Fleet, body: dict[str, Any]) -> Sequence[Worker]:
+    names = body.get("workers")
+    if names is None:
+        return list(fleet.workers.values())
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise BadRequest("workers: expected a list of worker URLs", param="workers")
+    return list({name: _named(fleet, name) for name in names}.values())
+
+
+def _max_paused(body: dict[str, Any], workers: int) -> int:
+    value = body.get("max_paused", workers)
+    if type(value) is not int or value < 1:
+        raise BadRequest(
+            f"max_paused: expected a number of workers from 1, got {value!r:.60}", param="max_paused"
+        )
+    return value
