@@ -188,7 +188,12 @@ class Completions:
         if relayed.failure is not None:
             self._metrics.failed(relayed.failure)
             return
-        cached = relayed.cached_tokens if relayed.status == _OK else None
+        if relayed.status != _OK:
+            return
+        rank = candidate.rank
+        if candidate.uncached_tokens > (rank.view.block_size or 0):
+            self._fleet.stored(rank)
+        cached = relayed.cached_tokens
         if cached is not None:
             self._metrics.reported(candidate.overlap_tokens, cached)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -103,6 +104,13 @@ class Fleet:
     def suspect(self, rank: Rank, why: str) -> None:
         """Note that a rank's worker could not be reached."""
         self._supervisors[rank.worker].suspect(why)
+
+    def stored(self, rank: Rank) -> None:
+        """Take note that a request has completed on a rank which makes it store blocks."""
+        streams = self.workers[rank.worker].streams
+        stream = streams[rank.rank] if rank.rank < len(streams) else None
+        if stream is not None:
+            stream.completed(time.monotonic())
 
     def rank_headers(self, rank: Rank) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers that pin a request to a rank."""

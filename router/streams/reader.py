@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 Frames: TypeAlias = list[bytes]
 
 
+def receive(socket: zmq.Socket[bytes]) -> Frames:
+    """Return the next message. Raises zmq.Again when there is none.
+
+    About 3 us for three frames; `recv_multipart` asks for an option between frames, which costs as much
+    again for each of them (pyzmq 27).
+    """
+    frame = socket.recv(zmq.NOBLOCK, copy=False)
+    frames = [frame.bytes]
+    while frame.more:
+        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        frames.append(frame.bytes)
+    return frames
+
+
 class Reader:
     """Calls `on_frames` for each message until closed; owns the socket."""
 
@@ -44,7 +58,7 @@ class Reader:
         until = self._clock() + self._slice
         while not self._closed:
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                frames = receive(self.socket)
             except zmq.Again:
                 return
             self._on_frames(frames)

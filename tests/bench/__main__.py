@@ -1,0 +1,18 @@
+"""`python -m tests.bench [name ...]`: print the benchmark tables, all of them or those named."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bench import decision, prompts, proxy
+
+TABLES = {"decision": decision.main, "prompts": prompts.main, "proxy": proxy.main}
+
+if __name__ == "__main__":
+    names = sys.argv[1:] or list(TABLES)
+    unknown = [name for name in names if name not in TABLES]
+    if unknown:
+        sys.exit(f"unknown table {unknown[0]!r}: expected {', '.join(TABLES)}")
+    for name in names:
+        print(f"\n## {name}\n")
+        TABLES[name]()

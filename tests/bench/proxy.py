@@ -1,0 +1,113 @@
+"""CPU per request of the data plane alone, beside the barest proxy that the same server can run.
+
+`KV_ROUTER_PEERBENCH` names the directory that holds peerbench.py, its C dummy worker and bare_proxy.py; wrk,
+cc and taskset are needed too. The proxies run in turn on one core, the load and the workers on the other:
+compare ratios within one run. "parts" is the least that can be made of router.proxy (read the body, ask a
+worker, relay) behind EdgeProtocol, "plain" the same behind uvicorn's own protocol.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from router.proxy.body import read_body
+from router.proxy.disconnect import ClientGone, ClientWatch
+from router.proxy.edge import EdgeProtocol
+from router.proxy.headers import request_headers
+from router.proxy.relay import relay
+from router.proxy.upstream import Upstream
+
+if TYPE_CHECKING:
+    from router.proxy.asgi import Receive, Scope, Send
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 3
+BODY_BYTES = 1 << 20
+
+
+class Parts:
+    """Pass every request to the next worker."""
+
+    def __init__(self, workers: list[str]) -> None:
+        self._upstreams = itertools.cycle([Upstream(url) for url in workers])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        body = await read_body(receive, BODY_BYTES)
+        fields = request_headers(scope["headers"])
+        try:
+            with ClientWatch(scope, receive) as watch:
+                upstream = next(self._upstreams)
+                response = await upstream.request(scope["method"].encode(), scope["raw_path"], fields, body)
+                await relay(response, send, edge=watch.edge)
+        except ClientGone:
+            return
+
+
+def serve(kind: str, port: int, workers: list[str]) -> None:
+    """Run the parts behind one of the two protocols."""
+    uvicorn.run(
+        Parts(workers),
+        port=port,
+        http=EdgeProtocol if kind == "parts" else "httptools",
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        log_level="error",
+    )
+
+
+def _routers(bench: Path) -> list[str]:
+    """Return peerbench's --router arguments: a name and a command with {port}, {w1} and {w2}."""
+    python = sys.executable
+    server = "--loop uvloop --http httptools --no-access-log --log-level error"
+    bare = f"bare={python} -m uvicorn bare_proxy:app --app-dir {bench} --port {{port}} {server}"
+    ours = [
+        f"{kind}={python} -m tests.bench.proxy {kind} {{port}} {{w1}} {{w2}}" for kind in ("parts", "plain")
+    ]
+    return [part for router in (bare, *ours) for part in ("--router", router)]
+
+
+def _measure(bench: Path) -> list[dict[str, float | str | bool]]:
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = Path(scratch) / "rows"
+        command = [sys.executable, str(bench / "peerbench.py"), "--json", str(rows), "--conc", "32,256"]
+        command += ["--rounds", str(ROUNDS), "--seconds", "2", *_routers(bench)]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        return [json.loads(line) for line in rows.read_text().splitlines()]
+
+
+def main() -> None:
+    """Print medians of CPU microseconds per request, and their ratio to the bare proxy's."""
+    bench = os.environ.get("KV_ROUTER_PEERBENCH")
+    missing = [tool for tool in ("wrk", "cc", "taskset") if shutil.which(tool) is None]
+    if bench is None or missing:
+        print("proxy: needs KV_ROUTER_PEERBENCH=directory of peerbench.py, and wrk, cc, taskset")
+        return
+    cases: dict[tuple[str, bool, int], list[float]] = defaultdict(list)
+    for row in _measure(Path(bench)):
+        cases[str(row["router"]), bool(row["stream"]), int(row["conc"])].append(float(row["cpu_us_per_req"]))
+    print(f"proxy: CPU us per request, medians of {ROUNDS}")
+    for (name, stream, conc), values in cases.items():
+        base = median(cases["bare", stream, conc])
+        kind = "64-chunk stream" if stream else "200-token chat"
+        print(f"  {name:6}{kind:16}c={conc:<4}{median(values):8.1f}  x{median(values) / base:.2f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        serve(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    else:
+        main()
