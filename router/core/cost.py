@@ -2,8 +2,8 @@
 
 A policy is a pure function of one candidate's facts. Of several that cost the same, the one chosen longest
 ago takes the request, so that equal workers fill evenly; what is equal even then is decided at random, by a
-generator that the caller owns, so that several routers do not choose alike. A new policy is one function here and one row in POLICIES. Costs are in tokens where a
-policy has a unit.
+generator that the caller owns, so that several routers do not choose alike. A new policy is one function
+here and one row in POLICIES. Costs are in tokens where a policy has a unit.
 """
 
 from __future__ import annotations

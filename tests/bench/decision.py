@@ -6,10 +6,10 @@ prompts. Medians; single-threaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cost import POLICIES, Weights, choose
@@ -18,6 +18,9 @@ from router.core.index import Index
 from router.core.rank import Rank
 from router.core.view import View
 from router.core.wire import Batch, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BLOCK_SIZE = 16
 LENGTHS = (512, 2_048, 8_192, 32_768, 131_072)
