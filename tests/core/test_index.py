@@ -22,10 +22,8 @@ def sweep(index: Index) -> None:
 def test_each_rank_is_matched_as_far_as_it_holds() -> None:
     index = Index()
     views = [view(index) for _ in range(3)]
-    for depth, one in enumerate(views):
-        one.apply(
-            batch(stored([1, 2, 3][: depth + 1], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][: 4 * depth + 4]))
-        )
+    for depth, one in enumerate(views, 1):
+        one.apply(batch(stored(list(range(1, depth + 1)), list(range(4 * depth)))))
     keys = list(views[2]._held["GPU"].values())
     assert index.match(keys).held == {views[0].slot: 1, views[1].slot: 2, views[2].slot: 3}
 

@@ -62,7 +62,7 @@ async def test_an_answer_is_byte_for_byte_the_workers(path: str) -> None:
 async def test_a_stream_arrives_chunk_by_chunk() -> None:
     """The first chunk is here while the worker still has most of its tokens to make."""
     async with both("--profile", "8b-h100") as (_, _, client):
-        chunks = []
+        chunks: list[str] = []
         async with client.stream("POST", "/v1/completions", json=body(stream=True, max_tokens=20)) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             async for line in answer.aiter_lines():
@@ -126,7 +126,7 @@ async def test_a_dead_worker_before_the_first_byte_means_another_one_unseen() ->
 
             async def seen() -> bool:
                 rows = (await client.get("/workers")).json()["workers"]
-                return {row["url"]: row["state"] for row in rows}[urls[0]] == "failed"
+                return bool({row["url"]: row["state"] for row in rows}[urls[0]] == "failed")
 
             await until_awaited(seen, "the death to be seen")
             assert await idle(client)
@@ -137,7 +137,7 @@ async def test_a_worker_that_dies_in_a_stream_ends_it_with_an_error_event() -> N
         url = worker.workers[0]["url"]
         async with router([url]) as front, httpx2.AsyncClient(base_url=front.url) as client:
             await joined(client, 1)
-            lines = []
+            lines: list[str] = []
             async with client.stream(
                 "POST", "/v1/completions", json=body(stream=True, max_tokens=5000)
             ) as answer:

@@ -170,7 +170,7 @@ async def test_settings_of_a_worker_win_over_what_it_says() -> None:
 
             async def live() -> bool:
                 await complete(client, FIRST)
-                return (await ranks(client))[worker["url"]]["view"] == "live"
+                return bool((await ranks(client))[worker["url"]]["view"] == "live")
 
             await until_awaited(lambda: up(client), "the worker to join")
             await until_awaited(live, "a live view")
