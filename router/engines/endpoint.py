@@ -92,6 +92,18 @@ class Endpoint:
         return f"tcp://{host}:{self.port}"
 
 
+def address_of(text: str, rank: int) -> Endpoint | None:
+    """Return the address of DP rank `rank` out of what an operator wrote.
+
+    `text` is rank 0's address, the others' ports follow it; or the ranks' own addresses, `|` between them.
+    None where it has none for the rank; ValueError as `Endpoint.parse`.
+    """
+    own = [Endpoint.parse(part) for part in text.split("|")]
+    if len(own) == 1:
+        return own[0].at_rank(rank)
+    return own[rank] if rank < len(own) else None
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` means the machine itself, wherever it is used."""
     if host == "localhost":

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.engines.description import EventSource
-from router.engines.endpoint import Endpoint, is_loopback
+from router.engines.endpoint import address_of, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from router.engines.endpoint import Endpoint
     from router.fleet.spec import WorkerSpec
 
 
@@ -59,9 +60,9 @@ def _rank(spec: WorkerSpec, rank: int, said: Publisher) -> tuple[EventSource | N
 
 
 def _given(spec: WorkerSpec, kv: str, rank: int, said: Publisher) -> tuple[Endpoint | None, str]:
-    endpoint = Endpoint.parse(kv).at_rank(rank)
+    endpoint = address_of(kv, rank)
     if endpoint is None:
-        return None, f"kv={kv} has no port for rank {rank}"
+        return None, f"kv={kv} has no address for rank {rank}"
     return (endpoint if spec.bind else endpoint.with_host(spec.host)), said.why if said.off else ""
 
 
@@ -79,7 +80,7 @@ def _reported(spec: WorkerSpec, said: Publisher) -> tuple[Endpoint | None, str]:
 
 def _replay(spec: WorkerSpec, rank: int, said: Publisher) -> Endpoint | None:
     if spec.replay is not None:
-        given = Endpoint.parse(spec.replay).at_rank(rank)
+        given = address_of(spec.replay, rank)
         return given and given.with_host(spec.host)
     if said.replay is None or _out_of_reach(said.replay, spec):
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from router.engines.endpoint import Endpoint
+from router.engines.endpoint import address_of
 from router.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class WorkerSpec:
     """One worker as configured; None: ask the worker.
 
     `url` is kept as given, since it is the worker's name everywhere. `kv` and `replay` are rank 0's
-    addresses (rank r: port + r); a wildcard host in them means the URL's host or, in `kv` with `bind`, every
-    interface of this machine. `block_size` is in tokens, `dp` counts ranks. `role` "both" leaves the word to
+    addresses (rank r: port + r), or those of all ranks with `|` between them; a wildcard host in them means
+    the URL's host or, in `kv` with `bind`, every interface of this machine. `block_size` is in tokens, `dp` counts ranks. `role` "both" leaves the word to
     the worker. `bind`: the engine's publisher connects, so the router binds.
     """
 
@@ -156,11 +156,16 @@ class _Settings:
         if value is None:
             return None
         try:
-            last = Endpoint.parse(value).at_rank(ranks - 1)
+            last = address_of(value, ranks - 1)
         except ValueError as error:
             raise _wrong(self._url, name, str(error), value) from None
         if last is None:
-            raise _wrong(self._url, name, f"a tcp address with {ranks} ports, one per rank", value)
+            raise _wrong(
+                self._url,
+                name,
+                f"a tcp address with {ranks} ports, or {ranks} addresses, one per rank",
+                value,
+            )
         return value
 
 

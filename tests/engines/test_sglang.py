@@ -173,7 +173,7 @@ async def test_an_address_given_for_a_worker_that_publishes_nothing_is_tried_and
 async def test_a_given_address_without_room_for_the_workers_ranks_covers_the_first_ones() -> None:
     description = await describe(bodies.sglang({"dp_size": 2}), ",kv=ipc:///run/kv,replay=ipc:///run/replay")
     assert endpoints(description) == ["ipc:///run/kv", None]
-    assert description.why_no_events == "kv=ipc:///run/kv has no port for rank 1"
+    assert description.why_no_events == "kv=ipc:///run/kv has no address for rank 1"
 
 
 async def test_an_engine_that_connects_is_tried_and_the_cause_of_its_silence_is_said() -> None:
@@ -259,3 +259,13 @@ def test_one_rank_needs_no_pin() -> None:
     assert sglang.rank_headers(0, 1) == ()
     assert sglang.rank_headers(0, 2) == ((b"x-data-parallel-rank", b"0"),)
     assert sglang.rank_headers(11, 16) == ((b"x-data-parallel-rank", b"11"),)
+
+
+async def test_every_rank_can_have_a_host_of_its_own() -> None:
+    spec = "http://127.0.0.1:1,kv=tcp://a:5557|ipc:///run/b,replay=tcp://a:1|tcp://[fd00::7]:2,dp=2"
+    async with scripted(bodies.sglang(None)) as (_, upstream):
+        said = await sglang.describe(upstream, parse_worker(spec))
+    assert [source and (source.endpoint, source.replay) for source in said.sources] == [
+        ("tcp://a:5557", "tcp://a:1"),
+        ("ipc:///run/b", "tcp://[fd00::7]:2"),
+    ]

@@ -113,8 +113,10 @@ def test_a_url_that_no_worker_can_have_is_refused(url: str) -> None:
         ("kv=ipc://", "kv", "ipc://path"),
         ("kv=ipc://" + "a" * 108, "kv", "ipc://path"),
         ("replay=tcp://a b:5557", "replay", "tcp://host:port"),
-        ("dp=2,kv=tcp://gpu1:65535", "kv", "2 ports, one per rank"),
-        ("dp=2,kv=ipc:///run/kv", "kv", "2 ports, one per rank"),
+        ("dp=2,kv=tcp://gpu1:65535", "kv", "2 ports, or 2 addresses, one per rank"),
+        ("dp=3,kv=tcp://a:1|tcp://b:2", "kv", "3 addresses, one per rank"),
+        ("dp=2,kv=tcp://a:1|udp://b:2", "kv", "tcp://host:port"),
+        ("dp=2,kv=ipc:///run/kv", "kv", "2 ports, or 2 addresses, one per rank"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line_with_what_was_expected(
