@@ -54,7 +54,7 @@ class Fleet:
         upstream_limits: Limits,
         view_limits: ViewLimits,
         probe_seconds: float,
-        prepare: Callable[[Description], Awaitable[None]],
+        prepare: Callable[[Description, Upstream], Awaitable[None]],
     ) -> None:
         """`prepare` is awaited before a worker that has said who it is takes its first request."""
         self.index = Index()

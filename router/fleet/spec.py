@@ -38,8 +38,9 @@ class WorkerSpec:
 
     `url` is kept as given, since it is the worker's name everywhere. `kv` and `replay` are rank 0's
     addresses (rank r: port + r), or those of all ranks with `|` between them; a wildcard host in them means
-    the URL's host or, in `kv` with `bind`, every interface of this machine. `block_size` is in tokens, `dp` counts ranks. `role` "both" leaves the word to
-    the worker. `bind`: the engine's publisher connects, so the router binds.
+    the URL's host or, in `kv` with `bind`, every interface of this machine. `block_size` is in tokens, `dp`
+    counts ranks. `role` "both" leaves the word to the worker. `bind`: the engine's publisher connects, so
+    the router binds.
     """
 
     url: str

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from router.engines.description import Description
+    from router.proxy.upstream import Upstream
 
 _OK = 200
 _PROBE_TIMEOUT = 5.0
@@ -36,7 +37,7 @@ class Supervisor:
         worker: Worker,
         *,
         probe_seconds: float,
-        prepare: Callable[[Description], Awaitable[None]],
+        prepare: Callable[[Description, Upstream], Awaitable[None]],
     ) -> None:
         self._worker = worker
         self._prepare = prepare
@@ -73,7 +74,7 @@ class Supervisor:
                 await self._wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
-                await self._prepare(description)
+                await self._prepare(description, worker.upstream)
                 worker.adopt(description)
                 return
 
