@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from time import monotonic, time
 from typing import TYPE_CHECKING, TypeVar
 
 from workers.engine import control
-from workers.engine.loops import NormalLoop
 from workers.engine.wire import encode
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from workers.engine.events import Event
+    from workers.engine.loops import Loop
     from workers.engine.rank import Rank
     from workers.engine.request import Request
     from workers.publisher import Publisher
@@ -31,19 +32,27 @@ _POLL_SECONDS = 0.01
 
 
 class Driver:
-    """A rank, its loop, its publisher (None: it publishes nothing), and the messages on their way to it."""
+    """A rank, its loop, its publisher (None: it publishes nothing), and the messages on their way to it.
+
+    `wall` turns the rank's clock into seconds since the epoch.
+    """
 
     def __init__(
-        self, rank: Rank, number: int, publisher: Publisher | None, shape: Callable[[Event], Any]
+        self,
+        rank: Rank,
+        number: int,
+        publisher: Publisher | None,
+        shape: Callable[[Event], Any],
+        loop: Loop,
     ) -> None:
         self.rank = rank
         self.number = number
         self.publisher = publisher
         self._shape = shape
-        self._loop = NormalLoop(rank)
+        self._loop = loop
         self._messages: deque[Callable[[float], None]] = deque()
         self._wake = asyncio.Event()
-        self._wall = time() - monotonic()
+        self.wall = time() - monotonic()
 
     async def run(self) -> None:
         """Drive the rank until cancelled."""
@@ -59,18 +68,25 @@ class Driver:
 
     async def _pass_time(self, end: float | None) -> float:
         if end is None:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._woken()
             return monotonic()
         delay = end - monotonic()
         await asyncio.sleep(delay if delay > _GRAIN_SECONDS else 0)
         late = monotonic()
         return end if late - end < _CATCH_UP_SECONDS else late
 
+    async def _woken(self) -> None:
+        """Wait for a message, or for a copy under way to end."""
+        ack = self.rank.next_ack
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if ack is None else max(0.0, ack - monotonic())):
+                await self._wake.wait()
+        self._wake.clear()
+
     def _deliver(self) -> None:
         for batch in self.rank.take_outbox():
             if self.publisher is not None:
-                batch.ts += self._wall
+                batch.ts += self.wall
                 self.publisher.send(encode(batch, self.number, self._shape))
         for request in self.rank.take_progress():
             request.notify()

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from workers.engine.loops import LOOPS
 from workers.engine.timing import PROFILES
+from workers.faults import FaultError, faults_from
 from workers.publisher import PublisherConfig
 from workers.spec import SpecError, WorkerSpec
+from workers.tiers import GIGABYTE, TierError, tiers_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 Port = TypeVar("Port", int, "int | None")
 _MOST_PORT = 65535
 _PORT = click.IntRange(0, _MOST_PORT)
+_RATE = click.FloatRange(0.0, min_open=True)
 
 
 def worker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,6 +69,30 @@ OPTIONS = [
         default="publishing",
         help="Whether a paused SGLang scheduler publishes what is queued.",
     ),
+    click.option(
+        "--loop",
+        type=click.Choice(list(LOOPS)),
+        default="normal",
+        help="Scheduler loop (SGLang); prefill and decode make one half of a pair.",
+    ),
+    click.option("--decode-radix-cache", is_flag=True, help="Let a decode worker cache and publish."),
+    click.option("--transfer-gbps", type=_RATE, default=25.0, help="KV from prefill to decode, GB/s."),
+    click.option(
+        "--bootstrap-port", type=_PORT, default=0, help="Where a prefill worker is asked for prompts; 0: any."
+    ),
+    click.option("--pair-seconds", type=_RATE, default=300.0, help="How long one half waits for the other."),
+    click.option("--tier", metavar="host=4x,storage=10x", help="HiCache tiers, in device sizes."),
+    click.option(
+        "--write-through",
+        type=click.IntRange(1),
+        default=1,
+        help="Stores of a node before it is copied.",
+    ),
+    click.option("--host-gbps", type=_RATE, default=25.0, help="Between device and host, GB/s."),
+    click.option("--storage-gbps", type=_RATE, default=2.0, help="Between host and storage, GB/s."),
+    click.option(
+        "--fault", "faults", multiple=True, metavar="NAME=VALUE", help="Misbehave, see workers/faults.py."
+    ),
     click.option("--profile", type=click.Choice(list(PROFILES)), default="fast", help="How fast steps are."),
     click.option(
         "--tokenizer",
@@ -88,12 +116,20 @@ def spec_from(options: dict[str, Any]) -> WorkerSpec:
         framing=options.pop("replay_framing"),
     )
     try:
+        options["tiers"] = tiers_from(
+            options.pop("tier"),
+            write_through=options.pop("write_through"),
+            host_gbps=options.pop("host_gbps"),
+            storage_gbps=options.pop("storage_gbps"),
+        )
+        options["faults"] = faults_from(options.pop("faults"))
+        options["transfer_bandwidth"] = options.pop("transfer_gbps") * GIGABYTE
         return WorkerSpec(events=_if(options.pop("events"), events), **options)
-    except SpecError as error:
+    except (FaultError, SpecError, TierError) as error:
         raise click.UsageError(str(error)) from error
 
 
-def _if(condition: bool, value: Any) -> Any:  # noqa: FBT001 the condition is what it is about
+def _if(condition: bool, value: Any) -> Any:
     return value if condition else None
 
 
@@ -103,6 +139,7 @@ def consecutive(spec: WorkerSpec, count: int) -> list[WorkerSpec]:
         replace(
             spec,
             port=_after(spec.port, number),
+            bootstrap_port=_after(spec.bootstrap_port, number),
             events=spec.events
             and replace(
                 spec.events,

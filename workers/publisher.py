@@ -2,22 +2,27 @@
 
 Sockets and frames are as SGLang 0.5.23 and vLLM 0.32 have them: rank r uses base port + r for both
 sockets; frames are topic, seq (8 bytes, big-endian), payload; PUB drops silently past its high-water mark.
+What goes wrong on purpose is decided in `tamper.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import zmq
 import zmq.asyncio
 
+from workers.faults import NONE
 from workers.ports import bind_range
+from workers.tamper import Tamper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from workers.faults import Faults
 
 Framing: TypeAlias = Literal["current", "legacy"]
 SEQ_BYTES = 8
@@ -43,25 +48,52 @@ class PublisherConfig:
 
 
 class Publisher:
-    """The two sockets of one rank; `seq` is the number of the next batch."""
+    """The two sockets of one rank; `seq` is the number of the next batch. `reopen` makes its PUB again."""
 
     def __init__(
-        self, config: PublisherConfig, pub: zmq.Socket[bytes], router: zmq.asyncio.Socket | None
+        self,
+        config: PublisherConfig,
+        pub: zmq.Socket[bytes],
+        router: zmq.asyncio.Socket | None,
+        reopen: Callable[[], zmq.Socket[bytes]],
     ) -> None:
         self.seq = 0
         self._topic = config.topic.encode()
         self._framing = config.framing
         self._history: deque[tuple[bytes, bytes]] = deque(maxlen=config.buffer_steps)
-        self._pub = pub
+        self._pub: zmq.Socket[bytes] | None = pub
+        self._reopen = reopen
         self._router = router
+        self.tamper = Tamper(NONE, 0, self._send)
         self._task = None if router is None else asyncio.create_task(self._answer(router))
 
     def send(self, payload: bytes) -> None:
         """Publish one batch; never blocks."""
         number = self.seq.to_bytes(SEQ_BYTES, "big")
         self.seq += 1
-        self._history.append((number, payload))
-        self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
+        if self.tamper.idle:
+            self._history.append((number, payload))
+            self._send(number, payload)
+        elif (kept := self.tamper.send(number, payload)) is not None:
+            self._history.append((number, kept))
+
+    def _send(self, number: bytes, payload: bytes) -> None:
+        if self._pub is not None:
+            self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
+
+    def break_down(self, faults: Faults, rank: int) -> None:
+        """Follow a plan from now on."""
+        self.tamper.close()
+        self.tamper = Tamper(faults, rank, self._send)
+        if faults.dead or faults.late:
+            self._close_pub()
+        elif self._pub is None:
+            self._pub = self._reopen()
+
+    def _close_pub(self) -> None:
+        if self._pub is not None:
+            self._pub.close(linger=0)
+            self._pub = None
 
     async def _answer(self, router: zmq.asyncio.Socket) -> None:
         while True:
@@ -72,20 +104,25 @@ class Publisher:
                 await router.send_multipart([*frames[:-1], *reply])
 
     def _replies(self, start: bytes) -> Iterator[list[bytes]]:
-        topic = [self._topic] if self._framing == "current" else []
-        for number, payload in list(self._history):
+        how = self.tamper.faults.replay
+        if how == "hangs":
+            return
+        topic = [self._topic] if self._framing == "current" and how != "legacy" else []
+        for number, payload in list(self._history)[-1 if how == "short" else 0 :]:
             if number >= start:
                 yield [*topic, number, payload]
-        yield [*([b""] if topic else []), END, b""]
+        if how != "no_end":
+            yield [*([b""] if topic else []), END, b""]
 
     async def close(self) -> None:
         """Close both sockets at once; what subscribers have not got by now is lost."""
+        self.tamper.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for socket in (self._pub, self._router):
-            if socket is not None:
-                socket.close(linger=0)
+        self._close_pub()
+        if self._router is not None:
+            self._router.close(linger=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +141,11 @@ class Endpoints:
         """Return the address a rank replays at, as an engine reports it."""
         return None if self.replay_port is None else f"tcp://*:{self.replay_port + rank}"
 
+    def settle(self, config: PublisherConfig) -> PublisherConfig:
+        """Return the configuration that opens these very ports again."""
+        port = config.port if config.connect else self.port
+        return replace(config, port=port, replay_port=self.replay_port)
+
 
 def open_publishers(
     config: PublisherConfig, ranks: int, context: zmq.Context[zmq.Socket[bytes]]
@@ -111,30 +153,48 @@ def open_publishers(
     """Open the sockets of all ranks of a worker; raises OSError naming the ports when they are taken."""
     asyncio_context = zmq.asyncio.Context.shadow(context)
 
-    def pub() -> zmq.Socket[bytes]:
-        socket = context.socket(zmq.PUB)
-        socket.sndhwm = config.hwm
-        return socket
-
     def router() -> zmq.asyncio.Socket:
         socket = asyncio_context.socket(zmq.ROUTER)
         socket.sndhwm = 0
         return socket
 
-    if config.connect is None:
-        host = "*"
-        port, pubs = bind_range(pub, config.host, config.port, ranks)
-    else:
-        host, port = _address(config.connect)
-        pubs = [pub() for _ in range(ranks)]
+    host, port, pubs = _open_pubs(config, ranks, context)
     replay_port: int | None = None
     routers: Sequence[zmq.asyncio.Socket | None] = [None] * ranks
     if config.replay_port is not None:
         replay_port, routers = bind_range(router, config.host, config.replay_port, ranks)
-    for rank, opened in enumerate(pubs if config.connect else []):
-        opened.connect(f"tcp://{host}:{port + rank}")
-    publishers = [Publisher(config, *sockets) for sockets in zip(pubs, routers, strict=True)]
+    publishers = [
+        Publisher(config, pub, routers[rank], _reopener(config, host, port + rank, context))
+        for rank, pub in enumerate(pubs)
+    ]
     return publishers, Endpoints(host, port, replay_port)
+
+
+def _open_pubs(
+    config: PublisherConfig, ranks: int, context: zmq.Context[zmq.Socket[bytes]]
+) -> tuple[str, int, list[zmq.Socket[bytes]]]:
+    """Return where rank 0 publishes, and the sockets: bound, or connected to consecutive ports."""
+
+    def pub() -> zmq.Socket[bytes]:
+        socket = context.socket(zmq.PUB)
+        socket.sndhwm = config.hwm
+        return socket
+
+    if config.connect is None:
+        return "*", *bind_range(pub, config.host, config.port, ranks)
+    host, port = _address(config.connect)
+    pubs = [pub() for _ in range(ranks)]
+    for rank, opened in enumerate(pubs):
+        opened.connect(f"tcp://{host}:{port + rank}")
+    return host, port, pubs
+
+
+def _reopener(
+    config: PublisherConfig, host: str, port: int, context: zmq.Context[zmq.Socket[bytes]]
+) -> Callable[[], zmq.Socket[bytes]]:
+    connect = None if config.connect is None else f"tcp://{host}:{port}"
+    own = replace(config, port=port, connect=connect)
+    return lambda: _open_pubs(own, 1, context)[2][0]
 
 
 def _address(endpoint: str) -> tuple[str, int]:

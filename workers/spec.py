@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from workers.engine.dialect import SGLANG, VLLM, VLLM_BYTES, Dialect
+from workers.engine.loops import LOOPS, role_of
 from workers.engine.rank import EngineConfig
 from workers.engine.sampling import Sampler
 from workers.engine.timing import PROFILES
 from workers.engine.wire import SHAPES
+from workers.faults import NONE
 from workers.publisher import PublisherConfig
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from workers.engine.events import Event
-    from workers.engine.rank import PausedLoop
+    from workers.engine.hicache import TierConfig
+    from workers.engine.rank import PausedLoop, Role
+    from workers.faults import Faults
 
 _TCP = re.compile(r"tcp://.+:[0-9]{1,5}")
 EngineName: TypeAlias = Literal["sglang", "vllm"]
@@ -39,7 +43,10 @@ class WorkerSpec:
     """One worker. Sizes in tokens; ports are the first rank's, 0 for any.
 
     `events`: None publishes nothing, as an engine without an events config. `adapters`: LoRA names served.
-    `hash_form` and `event_shape`: what is on the wire, see `engine.wire`.
+    `hash_form` and `event_shape`: what is on the wire, see `engine.wire`. `loop`: see `engine.loops`; the
+    prefill and decode ones make one half of a pair, whose KV travels at `transfer_bandwidth` bytes/s, asked
+    for at `bootstrap_port` (SGLang's bootstrap server, vLLM's side channel); each half waits `pair_seconds`
+    for the other.
     """
 
     engine: EngineName = "sglang"
@@ -59,6 +66,13 @@ class WorkerSpec:
     max_running: int = 256
     bigram: bool = False
     adapters: tuple[str, ...] = ()
+    loop: str = "normal"
+    decode_radix_cache: bool = False
+    tiers: TierConfig | None = None
+    faults: Faults = NONE
+    transfer_bandwidth: float = 25e9
+    bootstrap_port: int = 0
+    pair_seconds: float = 300.0
     hash_form: Literal["int", "bytes"] = "int"
     event_shape: Literal["map", "array"] = "map"
 
@@ -75,6 +89,8 @@ class WorkerSpec:
         )
         self._check_paths()
         _expect(not (self.bigram and self.engine == "vllm"), "bigram is SGLang's only")
+        _expect(self.loop in LOOPS, f"loop must be one of {', '.join(LOOPS)}, not {self.loop!r}")
+        _expect(self.engine == "sglang" or self.loop == "normal", "loop is SGLang's only")
 
     def _check_paths(self) -> None:
         connect = None if self.events is None else self.events.connect
@@ -90,6 +106,21 @@ class WorkerSpec:
             value = getattr(self, name)
             _expect(value > 0, f"{name} must be greater than 0, not {value}")
 
+    @property
+    def role(self) -> Role:
+        """Which half of a request this worker does, or both."""
+        return role_of(self.loop)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether other workers may ask this one for prompts."""
+        return self.role == "prefill" or self.engine == "vllm"
+
+    @property
+    def publishes(self) -> bool:
+        """Whether there are events: a decode worker has a cache to tell of only if told to have one."""
+        return self.events is not None and (self.role != "decode" or self.decode_radix_cache)
+
     def shape(self) -> Callable[[Event], Any]:
         """Return the function that turns an event into what goes on the wire."""
         return SHAPES[self.engine, self.event_shape]
@@ -104,11 +135,15 @@ class WorkerSpec:
             max_running=self.max_running,
             bigram=self.bigram,
             paused_loop=self.paused_loop,
+            role=self.role,
+            caches=self.role != "decode" or self.decode_radix_cache,
+            tiers=self.tiers,
+            transfer_bandwidth=self.transfer_bandwidth,
             profile=PROFILES[self.profile],
             sampler=Sampler(self.seed, vocabulary),
         )
 
 
-def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 the condition is what it is about
+def _expect(condition: bool, message: str) -> None:
     if not condition:
         raise SpecError(message)

@@ -56,6 +56,8 @@ async def test_a_port_that_is_taken_is_named_and_closes_what_was_open() -> None:
         {"hash_form": "bytes"},
         {"chunk_tokens": 8},
         {"bigram": True, "engine": "vllm"},
+        {"loop": "sideways"},
+        {"loop": "overlap", "engine": "vllm"},
         {"events": PublisherConfig(connect="here")},
     ],
 )

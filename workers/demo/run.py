@@ -23,7 +23,23 @@ _TIMEOUT = 30.0
 
 
 async def demo(*, keep: bool) -> bool:
-    """Run it; say whether everything held. Raises DemoError when something could not be started."""
+    """Run it; say whether everything held. Raises DemoError when something could not be started.
+
+    A signal ends it with its processes, as Ctrl-C does.
+    """
+    running = asyncio.current_task()
+    assert running is not None  # noqa: S101 - a coroutine runs in a task
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        return await _show(keep=keep)
+    except asyncio.CancelledError:
+        say("\nStopped.")
+        return False
+
+
+async def _show(*, keep: bool) -> bool:
     workload = Workload()
     say(f"Starting {_COUNT} stand-in workers (SGLang dialect, real ZMQ publishers, timed like an 8B model).")
     async with fleet(_COUNT, *_OPTIONS) as rows:

@@ -77,22 +77,22 @@ async def _chat(client: Upstream, workload: Workload, user: int, stop: asyncio.E
 
 
 async def _sync(client: Upstream, worker: str) -> Synced:
+    """Pause, flush, wait for the weights, continue; the router is told nothing and has to notice."""
     direct = Upstream(worker)
     try:
+        before = await _rank(client, worker)
         await _post(direct, "/pause_generation", {"mode": "retract"})
-        await _until(client, worker, lambda row: bool(row["state"] == "paused"))
-        await asyncio.sleep(_TRANSFER_SECONDS)
-        before = sum((await _rank(client, worker))["blocks"].values())
-        resets = _clears(await _rank(client, worker))
-        await _post(direct, "/update_weights_from_disk", {"model_path": "new-weights", "flush_cache": True})
+        # At once, while the router still takes the worker for ready: what it scores now is what counts.
+        await _post(direct, "/flush_cache", {})
         flushed = time.monotonic()
-        await _until(client, worker, lambda row: _clears(row["ranks"][0]) > resets)
+        await _until(client, worker, lambda row: _clears(row["ranks"][0]) > _clears(before))
         emptied = time.monotonic() - flushed
+        await asyncio.sleep(_TRANSFER_SECONDS)
         await _post(direct, "/continue_generation", {})
         await _until(client, worker, lambda row: bool(row["state"] == "ready"))
     finally:
         await direct.close()
-    return Synced(worker, before, flushed, emptied)
+    return Synced(worker, sum(before["blocks"].values()), flushed, emptied)
 
 
 async def _post(worker: Upstream, path: str, body: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """Which batch runs next: a prefill when one can be made, else a decode step, else nothing.
 
-A request is admitted only if the cache can hold its prompt and all of its output, so that a decode step
-never runs out of pages. Prompts longer than the chunk budget are computed in page-aligned pieces.
+Prompts longer than the chunk budget are computed in page-aligned pieces.
 """
 
 from __future__ import annotations
@@ -15,85 +14,108 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class Piece:
+    """The part of a prompt that one batch computes: up to `computed` tokens; `last`: nothing is left."""
+
+    request: Request
+    size: int
+    computed: int
+    last: bool
+
+
+@dataclass(slots=True)
 class Step:
-    """One batch on its way: `pieces` are the requests with the tokens each computes; empty for decode."""
+    """One batch on its way: `pieces` of prompts, or else the requests it decodes."""
 
     decode: list[Request] = field(default_factory=list)
-    pieces: list[tuple[Request, int]] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     seconds: float = 0.0
 
 
-def next_step(rank: Rank) -> Step | None:
+def next_step(rank: Rank, now: float) -> Step | None:
     """Merge the last batch, then return the next one with its duration; None when there is nothing to run."""
-    rank.running += rank.last_batch
-    rank.last_batch = []
-    _drop_aborted(rank)
-    profile = rank.config.profile
+    merge(rank)
     if pieces := _prefill(rank):
-        return Step(pieces=pieces, seconds=profile.prefill_seconds(sum(size for _, size in pieces)))
-    if rank.running:
-        return Step(decode=rank.running, seconds=profile.decode_seconds(len(rank.running)))
-    return None
+        seconds = rank.config.profile.prefill_seconds(sum(piece.size for piece in pieces))
+        loaded = max(piece.request.ready_at for piece in pieces)
+        return Step(pieces=pieces, seconds=max(seconds, loaded - now))
+    return decode_step(rank)
+
+
+def merge(rank: Rank) -> None:
+    """Let the prompts of the last batch be decoded, and drop what has been aborted."""
+    if rank.last_batch:
+        rank.running = rank.running + rank.last_batch
+        rank.last_batch = []
+    _drop_aborted(rank)
+
+
+def decode_step(rank: Rank) -> Step | None:
+    """Return a decode step of all that runs."""
+    if not rank.running:
+        return None
+    return Step(decode=rank.running, seconds=rank.config.profile.decode_seconds(len(rank.running)))
 
 
 def _drop_aborted(rank: Rank) -> None:
     if rank.chunked is not None and rank.chunked.aborted:
         rank.end(rank.chunked, "abort")
         rank.chunked = None
-    for request in [request for request in rank.running if request.aborted]:
-        rank.store(request)
+    aborted = [request for request in rank.running if request.aborted]
+    for request in aborted:
+        rank.memory.store(request, request.computed)
         rank.end(request, "abort")
-    rank.running = [request for request in rank.running if not request.aborted]
+    if aborted:
+        rank.running = [request for request in rank.running if not request.aborted]
 
 
-def _prefill(rank: Rank) -> list[tuple[Request, int]]:
+def _prefill(rank: Rank) -> list[Piece]:
     budget = rank.config.chunk_tokens
-    pieces: list[tuple[Request, int]] = []
+    pieces: list[Piece] = []
     while budget > 0 and (request := _candidate(rank, len(pieces))) is not None:
         size = _piece(rank, request, budget)
         if size == 0:
             rank.chunked = request
             break
-        rank.chunked = request if size < request.uncached else None
-        request.computed += size
-        rank.grow(request)
-        pieces.append((request, size))
+        pieces.append(_launch(rank, request, size))
         budget -= size
     return pieces
 
 
+def _launch(rank: Rank, request: Request, size: int) -> Piece:
+    last = size == request.uncached
+    rank.chunked = None if last else request
+    request.computed += size
+    rank.memory.grow(request)
+    if rank.config.dialect.stores_when_scheduled:
+        rank.memory.store(request, request.computed)
+    if last and rank.config.role != "prefill":
+        rank.last_batch.append(request)
+    return Piece(request, size, request.computed, last)
+
+
 def _candidate(rank: Rank, taken: int) -> Request | None:
-    """Return the request being chunked, or admit the one that has waited longest."""
+    """Return the request being chunked, or admit the one that has waited longest and has no prefetch."""
     if rank.chunked is not None:
         return rank.chunked if taken == 0 else None
     if not rank.waiting or len(rank.running) + taken >= rank.config.max_running:
         return None
-    return rank.waiting.popleft() if _admit(rank, rank.waiting[0]) else None
+    request = next(filter(rank.memory.ready, rank.waiting), None)
+    if request is None or not (request.holds_kv or _admit(rank, request)):
+        return None
+    rank.waiting.remove(request)
+    return request
 
 
 def _admit(rank: Rank, request: Request) -> bool:
-    """Lock the cached prefix and promise the rest, if the rest fits.
-
-    The whole prompt is looked up, so that a prompt that is resident to its end splits nothing; its last
-    token is computed all the same.
-    """
-    cache, sequence = rank.cache, request.sequence
-    found = cache.match(sequence.digests_of(len(sequence)))
-    usable = min(found.pages, sequence.pages(len(sequence) - 1))
-    cache.lock(found.node)
-    left = request.max_new - len(request.output)
-    need = -(-(len(sequence) + left) // cache.page_size) - usable
-    if need > cache.free + cache.evictable - rank.promised:
-        cache.unlock(found.node)
+    if not rank.memory.admit(request):
         return False
-    request.node, request.shared, request.promised = found.node, usable, need
-    request.computed = usable * cache.page_size
-    rank.promised += need
-    _count_hit(rank, request)
+    count_hit(rank, request)
     return True
 
 
-def _count_hit(rank: Rank, request: Request) -> None:
+def count_hit(rank: Rank, request: Request) -> None:
+    """Count what a request found in the cache when it was first admitted."""
     if request.cached_tokens is None:
         request.cached_tokens = request.computed
         rank.counters.prompt_tokens += request.prompt_tokens

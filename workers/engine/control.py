@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from workers.engine.results import process
+
 if TYPE_CHECKING:
     from workers.engine.rank import Rank
     from workers.engine.request import Request
@@ -15,8 +17,13 @@ PauseMode: TypeAlias = Literal["abort", "retract", "in_place"]
 
 
 def submit(rank: Rank, request: Request) -> None:
-    """Queue a request."""
-    rank.waiting.append(request)
+    """Queue a request, on a prefill or decode worker at its side of the pair."""
+    if rank.prefill is not None:
+        rank.prefill.submit(rank, request)
+    elif rank.decode is not None and (request.remote or rank.config.role == "decode"):
+        rank.decode.prealloc.append(request)
+    else:
+        rank.queue(request)
 
 
 def abort(rank: Rank, request: Request) -> None:
@@ -24,15 +31,43 @@ def abort(rank: Rank, request: Request) -> None:
     if request.finish is not None or request.aborted:
         return
     request.aborted = True
+    if _unqueue(rank, request):
+        rank.end(request, "abort")
+
+
+def _unqueue(rank: Rank, request: Request) -> bool:
+    """Take a request out of the queue it waits in; return whether it did."""
     if request in rank.waiting:
         rank.waiting.remove(request)
-        rank.end(request, "abort")
+        return True
+    sides = (rank.prefill, rank.decode)
+    return any(side is not None and side.forget(request) for side in sides)
+
+
+def fail(rank: Rank, request: Request, why: str) -> None:
+    """Abort a request because the other side of its pair has failed."""
+    if request.finish is None:
+        request.error = why
+        abort(rank, request)
+
+
+def arrive(rank: Rank, request: Request, cached_tokens: int | None) -> None:
+    """Note that a request's KV has come from the prefill worker, which had so much of it cached."""
+    if rank.decode is not None:
+        rank.decode.arrived.append(request)
+        request.cached_tokens = cached_tokens if cached_tokens is not None else request.cached_tokens
+
+
+def fetched(rank: Rank, request: Request) -> None:
+    """Give back the KV that was kept for a decode worker: it has it now, or will never ask."""
+    if request in rank.kept:
+        rank.kept.remove(request)
+        rank.memory.release(request)
 
 
 def abort_all(rank: Rank) -> int:
     """Abort every request and return how many there were."""
-    requests = [*rank.waiting, *rank.running, *rank.last_batch]
-    requests += [rank.chunked] if rank.chunked is not None else []
+    requests = rank.requests()
     for request in requests:
         abort(rank, request)
     return len(requests)
@@ -40,9 +75,7 @@ def abort_all(rank: Rank) -> int:
 
 def find(rank: Rank, rid: str) -> list[Request]:
     """Return the live requests whose id starts with `rid`, as SGLang matches them."""
-    live = [*rank.waiting, *rank.running, *rank.last_batch]
-    live += [rank.chunked] if rank.chunked is not None else []
-    return [request for request in live if request.rid.startswith(rid)]
+    return [request for request in rank.requests() if request.rid.startswith(rid)]
 
 
 def pause(rank: Rank, mode: PauseMode, now: float) -> None:
@@ -56,18 +89,26 @@ def pause(rank: Rank, mode: PauseMode, now: float) -> None:
         return
     rank.paused = True
     if mode == "retract":
-        retract(rank)
+        retract(rank, now)
         rank.publish(now)
 
 
-def retract(rank: Rank) -> None:
-    """Put every started request back to the head of the queue without KV; what the tree holds stays."""
-    started = [*rank.running, *rank.last_batch]
-    started += [rank.chunked] if rank.chunked is not None else []
-    for request in reversed(started):
-        rank.release(request)
-        rank.waiting.appendleft(request)
+def retract(rank: Rank, now: float) -> None:
+    """Put every started request back without KV; what the tree holds stays.
+
+    The result that an overlapping loop has not looked at yet is processed first. Requests go to the head
+    of the queue; a decode worker, which could not compute their prompts again, sets them and their KV aside.
+    """
+    while rank.launched:
+        process(rank, rank.launched.popleft().step, now)
+    started = rank.started()
     rank.running, rank.last_batch, rank.chunked = [], [], None
+    for request in reversed(started):
+        rank.memory.release(request)
+        if rank.decode is not None and rank.config.role == "decode":
+            rank.decode.retracted.insert(0, request)
+        else:
+            rank.queue(request, first=True)
 
 
 def resume(rank: Rank) -> None:
@@ -76,13 +117,13 @@ def resume(rank: Rank) -> None:
 
 
 def flush(rank: Rank) -> bool:
-    """Empty the cache and queue AllBlocksCleared if no request holds KV; it does not publish."""
+    """Empty every tier and queue AllBlocksCleared if no request holds KV; it does not publish."""
     if not rank.idle(ignore_waiting=rank.paused):
         return False
-    rank.cache.reset()
+    rank.clear()
     return True
 
 
 def held(rank: Rank) -> int:
     """Return how many requests the rank knows, in any state."""
-    return len(rank.waiting) + len(rank.running) + len(rank.last_batch) + (rank.chunked is not None)
+    return len(rank.requests())

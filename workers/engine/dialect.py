@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 class Dialect:
     """One engine's habits.
 
-    `coalesces`: events are joined in the queue. `evicts_by_page`: eviction frees single blocks from a
-    prompt's end, not whole nodes. `stores_while_decoding`: a block is cached as soon as it is full, not
-    when its request ends. `publishes_every_step`: events leave inside each step and at no other time.
+    `coalesces`: events are joined in the queue. `holds_blocks`: memory is single blocks that may be copies
+    of each other, not a tree. `stores_when_scheduled`: a block is cached as soon as a step is to fill it,
+    not when its request ends. `publishes_every_step`: events leave inside each step and at no other time.
     `announces_start`: the first batch of a process is AllBlocksCleared.
     """
 
     name: str
     form: HashForm
     coalesces: bool = False
-    evicts_by_page: bool = False
-    stores_while_decoding: bool = False
+    holds_blocks: bool = False
+    stores_when_scheduled: bool = False
     publishes_every_step: bool = False
     announces_start: bool = False
 
 
 SGLANG = Dialect("sglang", signed_hash, coalesces=True, announces_start=True)
 VLLM = Dialect(
-    "vllm", unsigned_hash, evicts_by_page=True, stores_while_decoding=True, publishes_every_step=True
+    "vllm", unsigned_hash, holds_blocks=True, stores_when_scheduled=True, publishes_every_step=True
 )
 VLLM_BYTES = replace(VLLM, form=whole_hash)

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 from workers.engine.namespace import PLAIN, Namespace
 
 GPU = "GPU"
+HOST = "CPU_PINNED"  # SGLang's host tier
+OFFLOADED = "CPU"  # vLLM's offload connectors
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Stored:
     block_size: int
     medium: str = GPU
     namespace: Namespace = PLAIN
+    session_id: str | None = None  # of the request, as its client names it
 
     def joins(self, tail: Event) -> bool:
         """Return whether this continues `tail`: same tier and namespace, parent the last hash of the run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from workers.engine.hashes import TOKEN_BYTES, bigrams, chain, pack, unpack
@@ -38,19 +39,28 @@ class Sequence:
             self.digests += chain(self._units(known, count), self._page_bytes, prior)
         return self.digests if count == len(self.digests) else self.digests[:count]
 
-    def token_ids(self, first: int, end: int) -> list[Any]:
-        """Return what an event says about pages first..end-1: token ids, or pairs `[t, next t]`."""
-        ids = unpack(self._units(first, end))
-        return [list(pair) for pair in zip(ids[::2], ids[1::2], strict=True)] if self.bigram else ids
+    def digests_of_pages(self, pages: int) -> list[bytes]:
+        """Return the digests of the first `pages` pages."""
+        return self.digests_of(pages * self.page_size + self.bigram)
+
+    def span(self, first: int, end: int) -> bytes:
+        """Return the packed tokens of pages first..end-1, for `token_ids`."""
+        start, stop = first * self.page_size, end * self.page_size + self.bigram
+        return bytes(self.data[start * TOKEN_BYTES : stop * TOKEN_BYTES])
 
     @property
     def _page_bytes(self) -> int:
         return self.page_size * TOKEN_BYTES * (1 + self.bigram)
 
-    def _units(self, first: int, end: int) -> bytes | bytearray:
-        start, stop = first * self.page_size, end * self.page_size + self.bigram
-        tokens = self.data[start * TOKEN_BYTES : stop * TOKEN_BYTES]
+    def _units(self, first: int, end: int) -> bytes:
+        tokens = self.span(first, end)
         return bigrams(tokens) if self.bigram else tokens
+
+
+def token_ids(tokens: bytes, *, bigram: bool) -> list[Any]:
+    """Return what an event says about packed tokens: their ids, or pairs `[t, next t]`."""
+    ids = unpack(tokens)
+    return [list(pair) for pair in pairwise(ids)] if bigram else ids
 
 
 def sequence_of(

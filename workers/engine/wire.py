@@ -55,15 +55,20 @@ def vllm_map(event: Event) -> dict[str, Any]:
     """Return an event as vLLM 0.32 sends it, for one full-attention group."""
     match event:
         case Stored():
-            return _stored_map(event) | {
-                "lora_name": event.namespace.lora_name,
-                "extra_keys": extra_keys(event),
-                "group_idx": _GROUP,
-                "kv_cache_spec_kind": _KIND,
-            }
+            session = {} if event.session_id is None else {"session_id": event.session_id}
+            return _vllm_stored(event) | session
         case Removed() | Cleared():
             group = {"group_idx": _GROUP} if isinstance(event, Removed) else {}
             return sglang_map(event) | group
+
+
+def _vllm_stored(event: Stored) -> dict[str, Any]:
+    return _stored_map(event) | {
+        "lora_name": event.namespace.lora_name,
+        "extra_keys": extra_keys(event),
+        "group_idx": _GROUP,
+        "kv_cache_spec_kind": _KIND,
+    }
 
 
 def sglang_array(event: Event) -> list[Any]:
@@ -80,7 +85,7 @@ def vllm_array(event: Event) -> list[Any]:
     """Return an event as vLLM before the map shape sent it; the last element is the sliding window."""
     match event:
         case Stored():
-            return [*_tagged(vllm_map(event)), None]
+            return [*_tagged(_vllm_stored(event)), None]
         case Removed() | Cleared():
             return _tagged(vllm_map(event))
 

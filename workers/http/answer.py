@@ -15,8 +15,10 @@ _EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 encode = msgspec.json.Encoder().encode
 
 
-async def _send(send: Send, status: int, content_type: bytes, body: bytes) -> None:
-    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+async def _send(
+    send: Send, status: int, content_type: bytes, body: bytes, more: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -27,6 +29,7 @@ class Json:
 
     value: Any
     status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Send the answer."""
@@ -34,7 +37,7 @@ class Json:
 
     async def send(self, send: Send) -> None:
         """Send the answer."""
-        await _send(send, self.status, b"application/json", encode(self.value))
+        await _send(send, self.status, b"application/json", encode(self.value), self.headers)
 
 
 @dataclass(slots=True)

@@ -1,29 +1,32 @@
-"""The ASGI application of one worker: the routes of its engine, and `/_truth` for tests."""
+"""The ASGI application of one worker: the routes of its engine, `/_truth` and `/_faults` for tests."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from workers.faults import FaultError, parse_faults
 from workers.http import ask, sglang, sglang_info, vllm, vllm_info
 from workers.http.answer import Json
 from workers.http.control import route
+from workers.http.errors import BadRequest
 from workers.http.serve import Generate
 from workers.http.shapes import Native, OpenAI
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from workers.faults import Faults
     from workers.http.edge import Edge
 
 
-def application(edge: Edge) -> Starlette:
+def application(edge: Edge, faults: Breakable) -> Starlette:
     """Return the application in front of a worker's ranks."""
     own = _sglang_routes(edge) if edge.spec.engine == "sglang" else _vllm_routes(edge)
-    return Starlette(routes=[*_generating(edge), *own, _truth(edge)])
+    return Starlette(routes=[*_generating(edge), *own, _truth(edge), *_fault_routes(edge, faults)])
 
 
 def _generating(edge: Edge) -> list[Route]:
@@ -42,6 +45,33 @@ def _sglang_routes(edge: Edge) -> list[Route]:
 
 def _vllm_routes(edge: Edge) -> list[Route]:
     return [*vllm.control_routes(edge), *vllm_info.info_routes(edge)]
+
+
+class Breakable(Protocol):
+    """What can be told to misbehave."""
+
+    def follow(self, faults: Faults) -> None:
+        """Follow a plan from now on, in place of the one before."""
+        ...
+
+    def misdeeds(self) -> dict[str, Any]:
+        """Return the plan in force and how often each fault has happened."""
+        ...
+
+
+def _fault_routes(edge: Edge, faults: Breakable) -> list[Route]:
+    async def tell(_request: Request) -> Json:
+        return Json(faults.misdeeds())
+
+    async def change(request: Request) -> Json:
+        try:
+            plan = parse_faults(await request.body() or b"{}")
+        except FaultError as error:
+            raise BadRequest(str(error)) from error
+        faults.follow(plan)
+        return Json(faults.misdeeds())
+
+    return [route(edge, "GET", "/_faults", tell), route(edge, "POST", "/_faults", change)]
 
 
 def _truth(edge: Edge) -> Route:

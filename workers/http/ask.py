@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jinja2
@@ -10,6 +10,7 @@ import jinja2
 from workers.engine.namespace import Namespace
 from workers.http.body import integer, string
 from workers.http.errors import BadRequest, NotFound
+from workers.http.pair import Pair, pairs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,8 @@ _MOST_U32 = 2**32 - 1
 class Ask:
     """One client request: one engine request per prompt, all on one rank.
 
-    `batch`: the native route was given a list, so a list is the answer.
+    `batch`: the native route was given a list, so a list is the answer. `pairs`: of every prompt.
+    `ignores_cache`, `reports_hits`, `session_id`: see the engine's Request.
     """
 
     prompts: list[Tokens]
@@ -41,6 +43,10 @@ class Ask:
     include_usage: bool = False
     rid: str | None = None
     batch: bool = False
+    pairs: list[Pair] = field(default_factory=list)
+    ignores_cache: bool = False
+    reports_hits: bool = False
+    session_id: str | None = None
 
 
 def completion(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> Ask:
@@ -116,7 +122,17 @@ def _ask(edge: Edge, headers: Mapping[str, str], body: dict[str, Any], prompts: 
         model=string(body, "model") or edge.spec.model,
         stream=bool(body.get("stream")),
         rid=string(body, "rid"),
+        pairs=pairs_of(edge, body, len(prompts)),
+        session_id=string(body, "session_id"),
+        ignores_cache=edge.spec.engine == "vllm" and _wants_prompt_logprobs(body),
+        reports_hits=(body.get("vllm_xargs") or {}).get("kv_cache_report_mode") == "full",
     )
+
+
+def _wants_prompt_logprobs(body: dict[str, Any]) -> bool:
+    """Whether vLLM has to compute every prompt token: prompt_logprobs, or echo with logprobs."""
+    echoed = bool(body.get("echo")) and body.get("logprobs") is not None
+    return body.get("prompt_logprobs") is not None or echoed
 
 
 def _namespace(edge: Edge, body: dict[str, Any]) -> Namespace:

@@ -6,8 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
+from workers.engine import control
+from workers.engine.events import GPU
 from workers.http.errors import BadRequest
+from workers.http.handover import Rooms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -39,12 +43,26 @@ class Edge:
     flushing: bool = False
     weight_version: str = DEFAULT_WEIGHTS
     model_path: str = ""
+    rooms: Rooms = field(init=False)
+    handover_address: tuple[str, int] | None = None  # where prompts are handed over, if they are
+    engine_id: str = field(default_factory=lambda: uuid4().hex)
+    hold_pause: float = 0.0  # seconds that a pause outlasts its end, see `faults`
     live: int = 0  # requests between arrival and the end of their answer
     _next_rank: int = 0
 
     def __post_init__(self) -> None:
         self.gate.set()
         self.model_path = self.model_path or self.spec.model
+        config = self.drivers[0].rank.config
+        self.rooms = Rooms(self.spec.pair_seconds, config.transfer_seconds)
+
+    def restarted(self, drivers: list[Driver]) -> None:
+        """Forget what control calls have changed: these are the ranks of a new process."""
+        self.drivers, self.started = drivers, time()
+        self.paused_at = self.sleep_level = None
+        self.flushing = False
+        self.weight_version, self.model_path = DEFAULT_WEIGHTS, self.spec.model
+        self.gate.set()
 
     @property
     def paused(self) -> bool:
@@ -55,6 +73,12 @@ class Edge:
     def paused_seconds(self) -> float:
         """How long the pause in force has lasted; 0 without one."""
         return 0.0 if self.paused_at is None else monotonic() - self.paused_at
+
+    async def end_pause(self) -> None:
+        """Let all ranks go on and note it; a plan of faults may make the pause last longer."""
+        await asyncio.sleep(self.hold_pause)
+        self.paused_at = self.sleep_level = None
+        await self.every(lambda rank, _now: control.resume(rank))
 
     def mark_paused(self) -> None:
         """Note that a pause has begun (or goes on)."""
@@ -89,19 +113,34 @@ class Edge:
         return self.spec.adapters.index(name) + 1
 
     def truth(self) -> dict[str, Any]:
-        """Return what every rank really holds; for tests only, no engine has this."""
+        """Return what every rank really holds; for tests only, no engine has this.
+
+        `blocks` are those on the device, each once; `tiers` are all tiers by medium, with every copy;
+        `cleared` is when they were emptied, in seconds since the epoch; `copying`: a copy between tiers has
+        not ended yet, whether or not the scheduler will look at it.
+        """
         return {"ranks": [_truth(driver) for driver in self.drivers]}
 
 
 def _truth(driver: Driver) -> dict[str, Any]:
     rank = driver.rank
-    blocks = rank.cache.hashes()
+    tiers = {medium: list(map(_plain, blocks)) for medium, blocks in rank.memory.tiers().items()}
+    blocks = list(dict.fromkeys(tiers[GPU]))
     return {
         "rank": driver.number,
-        "blocks": [block.hex() if isinstance(block, bytes) else block for block in blocks],
+        "blocks": blocks,
+        "tiers": tiers,
         "tokens": len(blocks) * rank.config.page_size,
-        "running": len(rank.running) + len(rank.last_batch) + (rank.chunked is not None),
+        "running": len(rank.started()),
         "waiting": len(rank.waiting),
         "paused": rank.paused,
+        "idle": rank.idle(),
+        "copying": rank.memory.next_ack is not None,
+        "pending": len(rank.events.pending),
+        "cleared": [driver.wall + moment for moment in rank.cleared],
         "published": driver.publisher.seq if driver.publisher else 0,
     }
+
+
+def _plain(block: int | bytes) -> int | str:
+    return block.hex() if isinstance(block, bytes) else block

@@ -67,18 +67,17 @@ def _vllm_rank(edge: Edge, driver: Driver) -> Iterator[str]:
 
 
 def _cache_config(driver: Driver) -> dict[str, object]:
-    cache = driver.rank.cache
+    capacity, page_size = driver.rank.memory.capacity, driver.rank.config.page_size
     return {
-        "block_size": cache.page_size,
+        "block_size": page_size,
         "enable_prefix_caching": True,
         "engine": driver.number,
-        "kv_cache_size_tokens": cache.capacity * cache.page_size,
-        "num_gpu_blocks": cache.capacity,
+        "kv_cache_size_tokens": capacity * page_size,
+        "num_gpu_blocks": capacity,
         "prefix_caching_hash_algo": "sha256",
     }
 
 
 def usage(driver: Driver) -> float:
     """Return the share of a rank's pages that running requests hold, 0 to 1."""
-    cache = driver.rank.cache
-    return (cache.capacity - cache.free - cache.evictable) / cache.capacity
+    return driver.rank.memory.held / driver.rank.memory.capacity

@@ -70,8 +70,15 @@ class Generate:
             return
         while not (generation.finished or generation.gone):
             await generation.news()
-        if not generation.gone:
+        if generation.error is not None:
+            await error_answer(self.edge.spec.engine, _failed(generation.error)).send(send)
+        elif not generation.gone:
+            generation.offer()
             await Json(shape.whole()).send(send)
+
+
+def _failed(why: str) -> EdgeError:
+    return EdgeError(why, status=500, kind="InternalServerError")
 
 
 async def _stream(edge: Edge, generation: Generation, shape: Shape, send: Send) -> None:
@@ -84,7 +91,10 @@ async def _stream(edge: Edge, generation: Generation, shape: Shape, send: Send) 
             opening = []
         else:
             await generation.news()
-    if not generation.gone:
+    if generation.error is not None:
+        said = error_answer(edge.spec.engine, _failed(generation.error)).value
+        await end_stream(send, event(said if "error" in said else {"error": said}) + DONE)
+    elif not generation.gone:
         await end_stream(send, b"".join(map(event, shape.closing())) + DONE)
 
 

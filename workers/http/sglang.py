@@ -65,8 +65,7 @@ class Controls:
 
     async def resume(self, _request: Request) -> Json:
         """Let the scheduler and new requests go on."""
-        await self.edge.every(lambda rank, _now: control.resume(rank))
-        self.edge.paused_at = None
+        await self.edge.end_pause()
         self.edge.gate.set()
         return Json({"message": "Generation continued successfully.", "status": "ok"})
 
@@ -109,6 +108,10 @@ class Controls:
         return await self._update(await json_body(request), self.edge.model_path)
 
     async def _update(self, body: dict[str, Any], path: str) -> Json:
+        """Change the weights; what comes meanwhile waits.
+
+        `keep_pause`: an update of an engine that was not paused leaves it paused.
+        """
         if body.get("abort_all_requests"):
             await self.edge.every(lambda rank, _now: control.abort_all(rank))
         if not self.edge.paused:
@@ -119,10 +122,16 @@ class Controls:
             self.edge.weight_version = string(body, "weight_version") or self.edge.weight_version
             flushed = not body.get("flush_cache", True) or await self._flush_all()
         finally:
-            if not self.edge.paused:
-                self.edge.gate.set()
+            await self._after_update(keep_pause=bool(body.get("keep_pause")))
         value = {"success": flushed, "message": _UPDATED if flushed else _NOT_FLUSHED}
         return Json(value, 200 if flushed else 400)
+
+    async def _after_update(self, *, keep_pause: bool) -> None:
+        if keep_pause:
+            self.edge.mark_paused()
+            await self.edge.every(lambda rank, now: control.pause(rank, "in_place", now))
+        if not self.edge.paused:
+            self.edge.gate.set()
 
     async def release_memory(self, request: Request) -> Json:
         """Give memory back; without its KV pool an engine has no cache."""

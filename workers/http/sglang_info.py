@@ -10,6 +10,7 @@ from workers.engine import control
 from workers.http.answer import Json, Text
 from workers.http.control import route
 from workers.http.metrics import sglang_metrics
+from workers.http.pair import DEFAULT_BOOTSTRAP_PORT
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -57,9 +58,10 @@ class Info:
                 "served_model_name": spec.model,
                 "page_size": spec.page_size,
                 "dp_size": spec.dp,
+                "enable_hierarchical_cache": spec.tiers is not None,
                 "speculative_algorithm": "EAGLE" if spec.bigram else None,
-                "disaggregation_mode": "null",
-                "disaggregation_bootstrap_port": 8998,
+                "disaggregation_mode": "null" if spec.role == "both" else spec.role,
+                "disaggregation_bootstrap_port": self._bootstrap_port(),
                 "context_length": spec.max_model_len,
                 "max_total_num_tokens": spec.capacity_tokens,
                 "kv_events": self._kv_events(),
@@ -68,6 +70,10 @@ class Info:
                 "version": VERSION,
             }
         )
+
+    def _bootstrap_port(self) -> int:
+        address = self.edge.handover_address
+        return DEFAULT_BOOTSTRAP_PORT if address is None else address[1]
 
     def _kv_events(self) -> dict[str, Any] | None:
         spec, endpoints = self.edge.spec, self.edge.endpoints
@@ -132,9 +138,8 @@ class Info:
 
 def _load(driver: Driver) -> dict[str, Any]:
     rank = driver.rank
-    cache = rank.cache
-    used = (cache.capacity - cache.free - cache.evictable) * cache.page_size
-    total = cache.capacity * cache.page_size
+    used = rank.memory.held * rank.config.page_size
+    total = rank.memory.capacity * rank.config.page_size
     return {
         "dp_rank": driver.number,
         "num_running_reqs": control.held(rank) - len(rank.waiting),

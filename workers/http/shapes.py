@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workers.http.pair import offer
+
 if TYPE_CHECKING:
     from workers.engine.request import Request
     from workers.http.edge import Edge
@@ -79,7 +81,16 @@ class OpenAI:
         """Return the complete answer (see `Shape`)."""
         choices = [self._choice(index, request) for index, request in enumerate(self.generation.requests)]
         kind = "chat.completion" if self.chat else "text_completion"
-        return self._envelope(kind, choices) | {"usage": self._usage()}
+        return self._envelope(kind, choices) | {"usage": self._usage()} | self._offer()
+
+    def _offer(self) -> dict[str, Any]:
+        """Return where the prompt's KV can be fetched, if it is to be decoded elsewhere (vLLM)."""
+        if not self.generation.ask.pairs[0].offers:
+            return {}
+        request = self.generation.requests[0]
+        return {
+            "kv_transfer_params": offer(self.edge, request.rid, request.sequence.pages(request.prompt_tokens))
+        }
 
     def _choice(self, index: int, request: Request) -> dict[str, Any]:
         text = self.edge.tokenizer.text(request.output)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from workers.engine import control
 from workers.http.answer import Json
-from workers.http.control import flag, route
+from workers.http.body import string
+from workers.http.control import flag, json_body, route
 from workers.http.errors import BadRequest, EdgeError
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def control_routes(edge: Edge) -> list[Route]:
         route(edge, "POST", "/wake_up", acts.wake_up),
         route(edge, "GET", "/is_sleeping", acts.is_sleeping),
         route(edge, "POST", "/reset_prefix_cache", acts.reset_prefix_cache),
+        route(edge, "POST", "/start_weight_update", acts.start_weight_update),
+        route(edge, "POST", "/update_weights", acts.update_weights),
+        route(edge, "POST", "/finish_weight_update", acts.finish_weight_update),
     ]
 
 
@@ -70,12 +74,8 @@ class Controls:
 
     async def resume(self, _request: Request) -> Json:
         """Go on."""
-        await self._resume()
+        await self.edge.end_pause()
         return Json({"status": "resumed"})
-
-    async def _resume(self) -> None:
-        self.edge.paused_at = self.edge.sleep_level = None
-        await self.edge.every(lambda rank, _now: control.resume(rank))
 
     async def is_paused(self, _request: Request) -> Json:
         """Whether a pause or a sleep is in force."""
@@ -95,7 +95,7 @@ class Controls:
 
     async def wake_up(self, request: Request) -> Json:
         """Go on after a sleep."""
-        await self._resume()
+        await self.edge.end_pause()
         return Json({"status": "awake", "tags": request.query_params.getlist("tags") or None})
 
     async def is_sleeping(self, _request: Request) -> Json:
@@ -108,15 +108,29 @@ class Controls:
         done = await self.edge.every(_clear if requeue else lambda rank, _now: control.flush(rank))
         return Json({"success": all(done)})
 
+    async def start_weight_update(self, _request: Request) -> Json:
+        """Get ready for new weights."""
+        return Json({"message": "Weight update started"})
+
+    async def update_weights(self, request: Request) -> Json:
+        """Change the weights; the cache is a matter of the pause and of /reset_prefix_cache."""
+        version = string(await json_body(request), "weight_version")
+        self.edge.weight_version = version or self.edge.weight_version
+        return Json({"message": "Weights updated"})
+
+    async def finish_weight_update(self, _request: Request) -> Json:
+        """Use the new weights."""
+        return Json({"message": "Weight update finished"})
+
 
 def _idle(rank: Rank) -> bool:
     return rank.idle()
 
 
-def _clear(rank: Rank, _now: float) -> bool:
+def _clear(rank: Rank, now: float) -> bool:
     """Requeue what runs and empty the cache."""
-    control.retract(rank)
-    rank.cache.reset()
+    control.retract(rank, now)
+    rank.clear()
     return True
 
 

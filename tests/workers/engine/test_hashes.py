@@ -15,7 +15,7 @@ from workers.engine.hashes import (
     whole_hash,
 )
 from workers.engine.namespace import Namespace
-from workers.engine.sequence import sequence_of
+from workers.engine.sequence import sequence_of, token_ids
 
 
 def _signed(tokens: list[int], page: int, salt: str | None = None) -> list[int]:
@@ -71,6 +71,6 @@ def test_a_sequence_hashes_each_page_once_and_grows_with_its_output() -> None:
 
 def test_a_bigram_sequence_names_its_pages_by_pairs() -> None:
     sequence = sequence_of([1, 2, 3, 4, 5], 4, bigram=True)
-    assert sequence.token_ids(0, 1) == [[1, 2], [2, 3], [3, 4], [4, 5]]
+    assert token_ids(sequence.span(0, 1), bigram=True) == [[1, 2], [2, 3], [3, 4], [4, 5]]
     assert [signed_hash(digest) for digest in sequence.digests_of(5)] == [-638950109823820341]
     assert sequence.digests_of(4) == []

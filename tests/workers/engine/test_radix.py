@@ -96,7 +96,7 @@ def test_pages_that_two_requests_computed_at_once_are_counted_once() -> None:
     for _ in range(3):
         play.request(range(33), max_new=5)
     play.settle()
-    cache = play.rank.cache
+    cache = play.tree
     assert (cache.private, cache.resident) == (0, len(set(resident(play.rank))))
     assert cache.evictable == cache.resident
 

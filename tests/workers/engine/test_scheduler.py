@@ -124,7 +124,7 @@ def test_an_aborted_request_leaves_nothing_behind() -> None:
     play.settle()
     assert running.finish == "abort"
     assert len(running.output) == 1
-    assert play.rank.cache.private == 0
+    assert play.rank.memory.held == 0
 
 
 @pytest.mark.parametrize("seed_prompt", [[1, 2, 3], [9] * 40])

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.workers.edge import Edge, one, until
+from workers.engine.hicache import TierConfig
+from workers.engine.memory import TreeMemory
 
 if TYPE_CHECKING:
     from workers.engine.rank import PausedLoop
@@ -245,3 +247,80 @@ async def test_the_truth_is_what_the_events_say() -> None:
         truth = await edge.truth()
         assert sorted(blocks) == sorted(truth["blocks"])
         assert truth["tokens"] == len(blocks) * 16
+
+
+SLOW_HOST = TierConfig(host=4.0, host_bandwidth=64 * 131_072 / 0.3)  # 64 tokens take 0.3 s
+
+
+@pytest.mark.parametrize("paused_loop", MODES)
+@pytest.mark.parametrize("loop", ["normal", "overlap", "mlx-overlap"])
+async def test_a_write_through_under_way_refuses_a_sync_until_it_is_reaped(
+    loop: str, paused_loop: PausedLoop
+) -> None:
+    async with one(loop=loop, paused_loop=paused_loop, tiers=SLOW_HOST) as edge:
+        await edge.complete(PROMPT)
+        await edge.post("/pause_generation", {"mode": "retract"})
+        body = {"model_path": "new", "weight_version": "1"}
+        refused = [await edge.post("/flush_cache"), await edge.post("/update_weights_from_disk", body)]
+        assert [answer.status_code for answer in refused] == [400, 400]
+        assert refused[1].json()["success"] is False
+        assert (await edge.get("/model_info")).json()["weight_version"] == "1"
+        await until(lambda: _acknowledged(edge))
+        await edge.get("/_truth")
+        again = [await edge.post("/flush_cache"), await edge.post("/update_weights_from_disk", body)]
+        assert [answer.status_code for answer in again] == [200 if paused_loop == "publishing" else 400] * 2
+        await edge.post("/continue_generation")
+        await until(edge.worker.drivers[0].rank.idle)
+        assert (await edge.post("/flush_cache")).status_code == 200
+
+
+def _acknowledged(edge: Edge) -> bool:
+    """Whether the device has finished every copy, reaped or not."""
+    memory = edge.worker.drivers[0].rank.memory
+    assert isinstance(memory, TreeMemory)
+    assert memory.hicache is not None
+    return memory.hicache.next_ack is None
+
+
+async def test_the_truth_tells_the_tiers() -> None:
+    async with one(tiers=TierConfig(host=4.0)) as edge:
+        await edge.complete(PROMPT)
+        await until(edge.worker.drivers[0].rank.idle)
+        truth = await edge.truth()
+        assert truth["idle"]
+        assert sorted(truth["tiers"]["CPU_PINNED"]) == sorted(truth["tiers"]["GPU"])
+        await until(lambda: not edge.worker.drivers[0].rank.events.pending)
+        media = [event.get("medium") for event in await edge.events()]
+        assert media == [None, "GPU", "CPU_PINNED"]
+
+
+async def test_an_update_may_leave_the_engine_paused() -> None:
+    async with one() as edge:
+        body = {"model_path": "new", "keep_pause": True}
+        assert (await edge.post("/update_weights_from_disk", body)).json()["success"] is True
+        assert (await edge.get("/ready")).status_code == 503
+        waiting = asyncio.create_task(edge.complete("hello"))
+        await until(lambda: edge.worker.edge.live == 1)
+        await edge.post("/continue_generation")
+        assert (await waiting)["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize("source", ["tensor", "distributed", "ipc"])
+async def test_weights_come_from_anywhere_with_their_version(source: str) -> None:
+    async with one() as edge:
+        await edge.complete(PROMPT)
+        answer = await edge.post(f"/update_weights_from_{source}", {"weight_version": "9"})
+        assert (answer.status_code, set(answer.json())) == (200, {"success", "message"})
+        assert (await edge.truth())["blocks"] == []
+        for path in ("/model_info", "/get_model_info"):
+            assert (await edge.get(path)).json()["weight_version"] == "9"
+
+
+@pytest.mark.parametrize("source", ["tensor", "distributed", "ipc"])
+async def test_weights_from_anywhere_are_a_400_when_the_flush_is_refused(source: str) -> None:
+    async with one(profile="8b-h100") as edge:
+        task = await _start(edge)
+        await edge.post("/pause_generation", {"mode": "in_place"})
+        answer = await edge.post(f"/update_weights_from_{source}", {})
+        assert (answer.status_code, answer.json()["success"]) == (400, False)
+        task.cancel()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.workers.edge import one, until
+from workers.engine.hicache import TierConfig
 
 CAPTURE = Path(__file__).parents[2] / "fixtures" / "captures" / "vllm_0.32.0_http.jsonl"
 PROMPT = list(range(70))
@@ -201,3 +202,59 @@ async def test_hashes_on_the_wire_may_be_bytes() -> None:
         stored = (await edge.events())[0]
         assert [len(block) for block in stored["block_hashes"]] == [32] * 4
         assert (await edge.truth())["blocks"] == [block.hex() for block in stored["block_hashes"]]
+
+
+async def test_a_hit_is_announced_again_for_who_asks() -> None:
+    async with one(engine="vllm") as edge:
+        await edge.complete(PROMPT)
+        await edge.complete(PROMPT, vllm_xargs={"kv_cache_report_mode": "full"})
+        stored = [event["block_hashes"] for event in await edge.events()]
+        assert stored == [stored[0]] * 2
+        assert len((await edge.truth())["tiers"]["GPU"]) == 4
+
+
+@pytest.mark.parametrize("fields", [{"prompt_logprobs": 1}, {"echo": True, "logprobs": 1}])
+async def test_prompt_logprobs_do_not_read_the_cache(fields: dict[str, Any]) -> None:
+    async with one(engine="vllm") as edge:
+        await edge.complete(PROMPT)
+        assert await edge.cached(PROMPT, **fields) == 0
+        truth = await edge.truth()
+        assert (len(truth["blocks"]), len(truth["tiers"]["GPU"])) == (4, 8)
+        assert await edge.cached(PROMPT, echo=True) == 64
+        assert await edge.cached(PROMPT, logprobs=1) == 64
+
+
+async def test_three_equal_answers_made_at_once_are_three_copies() -> None:
+    async with one(engine="vllm") as edge:
+        await asyncio.gather(*(edge.complete([1, 2], 40) for _ in range(3)))
+        truth = await edge.truth()
+        assert (len(truth["blocks"]), len(truth["tiers"]["GPU"])) == (2, 6)
+        named = [block for event in await edge.events() for block in event["block_hashes"]]
+        assert sorted(named) == sorted(truth["tiers"]["GPU"])
+
+
+async def test_each_sleep_level_has_a_state_of_its_own() -> None:
+    async with one(engine="vllm") as edge:
+        for level, state in (("0", "awake"), ("1", "weights_offloaded"), ("2", "discard_all")):
+            await edge.post(f"/sleep?level={level}")
+            metrics = (await edge.get("/metrics")).text
+            assert f'sleep_state="{state}"}} 1.0' in metrics
+            await edge.post("/wake_up")
+
+
+async def test_an_offload_connector_announces_placeholders() -> None:
+    async with one(engine="vllm", tiers=TierConfig(host=4.0)) as edge:
+        await edge.complete(PROMPT, 40)
+        await edge.complete([1], 2)
+        offloaded = [event for event in await edge.events() if event["medium"] == "CPU"]
+        assert offloaded[0]["token_ids"] == []
+        assert (offloaded[0]["block_size"], offloaded[0]["parent_block_hash"]) == (0, None)
+
+
+async def test_new_weights_come_in_three_calls_and_clear_nothing() -> None:
+    async with one(engine="vllm") as edge:
+        await edge.complete(PROMPT)
+        for path in ("/start_weight_update", "/update_weights", "/finish_weight_update"):
+            assert (await edge.post(path, {"weight_version": "7"})).status_code == 200
+        assert (await edge.get("/weight_info")).json() == {"weight_version": "7"}
+        assert await edge.cached(PROMPT) == 64

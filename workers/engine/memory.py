@@ -1,0 +1,209 @@
+"""Where the KV of requests lives. What the scheduler asks of it, and the answer of SGLang: a radix tree.
+
+A request is admitted only if its prompt and all of its output will fit, so that a decode step never runs
+out of pages: what it may still need is promised to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from workers.engine.hicache import HiCache
+from workers.engine.radix import Match, RadixCache
+
+if TYPE_CHECKING:
+    from workers.engine.events import EventQueue
+    from workers.engine.rank import EngineConfig
+    from workers.engine.request import Request
+
+
+class Memory(Protocol):
+    """The KV pool of one rank, in pages."""
+
+    capacity: int
+    promised: int
+
+    @property
+    def held(self) -> int:
+        """Pages that requests hold, shared or not."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether no copy between tiers is under way."""
+        ...
+
+    @property
+    def next_ack(self) -> float | None:
+        """When the next copy between tiers ends, if one is under way."""
+        ...
+
+    def advance(self, now: float) -> None:
+        """Let time pass for copies between tiers."""
+        ...
+
+    def reap(self, *, retry: bool) -> None:
+        """Take note of copies that have ended; `retry`: also start prefetches that had no room before."""
+        ...
+
+    def queued(self, request: Request) -> None:
+        """Take note of a request that has joined the queue."""
+        ...
+
+    def ready(self, request: Request) -> bool:
+        """Whether a queued request may be admitted as far as its prefetch goes."""
+        ...
+
+    def admit(self, request: Request) -> bool:
+        """Lock a request's cached prefix and promise it the rest, if the rest fits."""
+        ...
+
+    def grow(self, request: Request) -> None:
+        """Give a request the pages that its computed tokens need."""
+        ...
+
+    def store(self, request: Request, tokens: int, *, counts: bool = True) -> None:
+        """Cache the full pages of a request's first tokens; `counts`: as a store of a whole prompt."""
+        ...
+
+    def release(self, request: Request) -> None:
+        """Take back everything a request holds; what it has stored stays, unlocked."""
+        ...
+
+    def reset(self) -> None:
+        """Empty every tier at once and say so; nothing may be in use."""
+        ...
+
+    def tiers(self) -> dict[str, list[int | bytes]]:
+        """Return the event hashes of all blocks that each tier holds."""
+        ...
+
+
+class TreeMemory:
+    """A radix tree, with HiCache below it if there are tiers. `caches` False: nothing is ever shared."""
+
+    def __init__(self, config: EngineConfig, events: EventQueue) -> None:
+        pages = config.capacity_tokens // config.page_size
+        tiers = config.tiers
+        self.capacity = pages
+        self.promised = 0
+        self.cache = RadixCache(
+            page_size=config.page_size,
+            capacity=pages,
+            events=events,
+            form=config.dialect.form,
+            bigram=config.bigram,
+            host_capacity=0 if tiers is None else int(pages * tiers.host),
+        )
+        self.hicache = None if tiers is None else HiCache(tiers, self.cache)
+        self._caches = config.caches
+        self._now = 0.0
+
+    @property
+    def held(self) -> int:
+        """Pages that requests hold (see `Memory`)."""
+        return self.capacity - self.cache.free - self.cache.evictable
+
+    @property
+    def idle(self) -> bool:
+        """Whether the four tables are empty (see `Memory`)."""
+        return self.hicache is None or self.hicache.idle
+
+    @property
+    def next_ack(self) -> float | None:
+        """When the next copy ends (see `Memory`)."""
+        return None if self.hicache is None else self.hicache.next_ack
+
+    def advance(self, now: float) -> None:
+        """Let time pass (see `Memory`)."""
+        self._now = now
+        if self.hicache is not None:
+            self.hicache.advance(now)
+
+    def reap(self, *, retry: bool) -> None:
+        """Reap the four tables (see `Memory`)."""
+        if self.hicache is not None:
+            self.hicache.reap(self._now, retry=retry)
+
+    def queued(self, request: Request) -> None:
+        """Start a prefetch if one is due (see `Memory`)."""
+        if self.hicache is not None:
+            self.hicache.prefetch(request, self._now)
+
+    def ready(self, request: Request) -> bool:
+        """Whether no prefetch is under way (see `Memory`)."""
+        return self.hicache is None or not self.hicache.fetching(request)
+
+    def admit(self, request: Request) -> bool:
+        """Lock, promise, and load back (see `Memory`).
+
+        The whole prompt is looked up, so that a prompt that is resident to its end splits nothing; its
+        last token is computed all the same.
+        """
+        cache, sequence = self.cache, request.sequence
+        found = cache.match(sequence.digests_of(len(sequence)) if self._caches else [])
+        if found.host_pages and (self.hicache is None or not self.hicache.worth_loading(found)):
+            found = Match(found.node, found.pages, found.node)
+        usable = min(found.pages + found.host_pages, sequence.pages(len(sequence) - 1))
+        need = -(-(len(sequence) + request.left) // cache.page_size) - usable
+        cache.lock(found.node)
+        if need + found.host_pages > cache.free + cache.evictable - self.promised:
+            cache.unlock(found.node)
+            return False
+        self._load(request, found)
+        request.node, request.shared, request.promised = found.deepest, usable, need
+        request.computed = usable * cache.page_size
+        self.promised += need
+        return True
+
+    def _load(self, request: Request, found: Match) -> None:
+        """Bring in what only the host holds; leave the request's lock on the deepest node."""
+        if self.hicache is None or not found.host_pages:
+            return
+        self.cache.make_room(found.host_pages)
+        request.ready_at = self.hicache.load(found, self._now)
+        self.cache.lock(found.deepest)
+        self.cache.unlock(found.node)
+
+    def grow(self, request: Request) -> None:
+        """Give pages (see `Memory`)."""
+        missing = -(-request.computed // self.cache.page_size) - request.shared - request.private
+        if missing > 0:
+            self.cache.take(missing)
+            request.private += missing
+            request.promised -= missing
+            self.promised -= missing
+
+    def store(self, request: Request, tokens: int, *, counts: bool = True) -> None:
+        """Move full pages into the tree and hold them there instead of privately (see `Memory`)."""
+        if not self._caches:
+            return
+        node = self.cache.insert(request.sequence, tokens)
+        moved = max(0, request.sequence.pages(tokens) - request.shared)
+        self.cache.lock(node)
+        if request.node is not None:
+            self.cache.unlock(request.node)
+        request.node, request.shared = node, request.shared + moved
+        request.private -= moved
+        self.cache.give(moved)
+        if counts and self.hicache is not None:
+            self.hicache.count(node, self._now)
+
+    def release(self, request: Request) -> None:
+        """Unlock and take back (see `Memory`)."""
+        if request.node is not None:
+            self.cache.unlock(request.node)
+        self.cache.give(request.private)
+        self.promised -= request.promised
+        request.node, request.shared, request.private, request.promised = None, 0, 0, 0
+        request.computed = 0
+
+    def reset(self) -> None:
+        """Empty the tree, the host pool and the four tables (see `Memory`)."""
+        self.cache.reset()
+        if self.hicache is not None:
+            self.hicache.reset()
+
+    def tiers(self) -> dict[str, list[int | bytes]]:
+        """Return what device and host hold (see `Memory`)."""
+        return self.cache.tiers()
