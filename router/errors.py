@@ -65,6 +65,20 @@ class UnknownWorker(RouterError):
     status, type, code = 404, "invalid_request_error", "worker_not_found"
 
 
+class NoRoute(RouterError):
+    """There is no such route, or not with this method."""
+
+    fault = "client"
+    status, type, code = 404, "invalid_request_error", "no_route"
+
+
+class Busy(RouterError):
+    """Something that can be done only once at a time is being done."""
+
+    fault = "client"
+    status, type, code = 409, "invalid_request_error", "busy"
+
+
 class UnknownModel(RouterError):
     """No worker of the fleet serves the model asked for."""
 
@@ -86,11 +100,31 @@ class NoWorker(RouterError):
     status, type, code = 503, "service_unavailable", "no_worker"
 
 
+class Overloaded(RouterError):
+    """The router holds as much as it may."""
+
+    fault = "capacity"
+    status, type, code = 503, "service_unavailable", "overloaded"
+
+
+class Stopping(RouterError):
+    """The router stops, and the time for requests to end is over."""
+
+    fault = "router"
+    status, type, code = 503, "service_unavailable", "stopping"
+
+
 class UpstreamFailed(RouterError):
-    """A worker refused the connection, closed it, or answered with something that is not HTTP."""
+    """A worker refused the connection, closed it, or answered with something that is not HTTP.
+
+    `sent`: the worker may have the request. `stale`: most likely it does not, for it had closed the idle
+    connection that the request was written to.
+    """
 
     fault = "worker"
     status, type, code = 502, "upstream_error", "worker_failed"
+    sent = True
+    stale = False
 
 
 class UpstreamTimeout(UpstreamFailed):

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 Action = Literal["pause", "continue", "flush", "update_weights"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
-# New weights of a large model come from a shared disk within minutes.
-TIMEOUT_SECONDS = 900.0
+# In seconds. New weights of a large model come from a shared disk within minutes, and a pause that waits for
+# running requests takes as long as they do; the rest is done at once or not at all.
+_UPDATE_SECONDS, _PAUSE_SECONDS, _SHORT_SECONDS = 1800.0, 600.0, 60.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -35,12 +36,18 @@ async def post(
     upstream: Upstream, path: str, body: dict[str, Any] | None, *, clears: bool = False
 ) -> Outcome:
     """POST once; a 200 whose `success` is false has failed. Raises UpstreamFailed, UpstreamTimeout."""
-    reply = await fetch(upstream, "POST", path, json=body, timeout=TIMEOUT_SECONDS)
+    reply = await fetch(upstream, "POST", path, json=body, timeout=_limit(path))
     answer = _read(reply.body)
     ok = reply.status == OK and not (isinstance(answer, dict) and answer.get("success") is False)
     if reply.status == NOT_FOUND:
         answer = f"the worker has no {path.partition('?')[0]} (vLLM: VLLM_SERVER_DEV_MODE=1)"
     return Outcome(ok, reply.status, answer, cleared=ok and clears)
+
+
+def _limit(path: str) -> float:
+    if "weights" in path:
+        return _UPDATE_SECONDS
+    return _PAUSE_SECONDS if path.startswith("/pause") else _SHORT_SECONDS
 
 
 def one_of(body: dict[str, Any], field: str, known: Iterable[str], default: str) -> str:

@@ -25,9 +25,11 @@ class Engine(Protocol):
     """What a file of this room offers.
 
     `PAUSE_MAY_CLEAR`: whether a pause can empty the cache without an event telling of it in time.
+    `PAUSE_MODES`: what the router's API calls the ways to pause, and the engine's names of them.
     """
 
     PAUSE_MAY_CLEAR: bool
+    PAUSE_MODES: Mapping[str, str]
 
     async def describe(self, upstream: Upstream, spec: WorkerSpec) -> Description:
         """Ask a worker who it is; UpstreamFailed when it cannot be used as it answers."""

@@ -27,10 +27,20 @@ from router.errors import UpstreamFailed
 from router.fleet.spec import MOST_BLOCK_TOKENS, MOST_RANKS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from router.fleet.spec import Role, WorkerSpec
     from router.proxy.upstream import Upstream
 
-__all__ = ["PAUSE_MAY_CLEAR", "control", "describe", "is_paused", "rank_headers", "weight_version"]
+__all__ = [
+    "PAUSE_MAY_CLEAR",
+    "PAUSE_MODES",
+    "control",
+    "describe",
+    "is_paused",
+    "rank_headers",
+    "weight_version",
+]
 
 # A pause keeps the cache; only AllBlocksCleared and a restart empty it.
 PAUSE_MAY_CLEAR = False
@@ -39,7 +49,12 @@ SERVER_INFO = ("/server_info", "/get_server_info")
 MODEL_INFO = ("/model_info", "/get_model_info")
 PATHS = ("model_path", "tokenizer_path")
 # What the router's one API calls a pause, and what SGLang does: `keep` is vLLM's word for the same.
-_PAUSE_MODES = {"retract": "retract", "in_place": "in_place", "abort": "abort", "keep": "retract"}
+PAUSE_MODES: Mapping[str, str] = {
+    "retract": "retract",
+    "in_place": "in_place",
+    "abort": "abort",
+    "keep": "retract",
+}
 _UPDATES = {via: f"/update_weights_from_{via}" for via in ("disk", "tensor", "distributed", "ipc")}
 
 START_WITH = """start it with --kv-events-config '{"publisher": "zmq", "endpoint": "tcp://*:5557"}'"""
@@ -77,8 +92,8 @@ async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> O
     there. Raises BadRequest, UpstreamFailed, UpstreamTimeout.
     """
     if action == "pause":
-        mode = one_of(body, "mode", _PAUSE_MODES, "retract")
-        return await post(upstream, "/pause_generation", {"mode": _PAUSE_MODES[mode]})
+        mode = one_of(body, "mode", PAUSE_MODES, "retract")
+        return await post(upstream, "/pause_generation", {"mode": PAUSE_MODES[mode]})
     if action == "continue":
         return await post(upstream, "/continue_generation", {})
     if action == "flush":

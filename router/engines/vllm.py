@@ -29,17 +29,33 @@ from router.errors import UpstreamFailed
 from router.fleet.spec import MOST_BLOCK_TOKENS, MOST_RANKS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from router.fleet.spec import WorkerSpec
     from router.proxy.fetch import Reply
     from router.proxy.upstream import Upstream
 
-__all__ = ["PAUSE_MAY_CLEAR", "control", "describe", "is_paused", "rank_headers", "weight_version"]
+__all__ = [
+    "PAUSE_MAY_CLEAR",
+    "PAUSE_MODES",
+    "control",
+    "describe",
+    "is_paused",
+    "rank_headers",
+    "weight_version",
+]
 
 # /pause clears the cache unless told otherwise, /sleep does, and the events of it come with the next step.
 PAUSE_MAY_CLEAR = True
 
 # What the router's one API calls a pause, and what vLLM does; two are SGLang's words for keeping requests.
-_PAUSE_MODES = {"keep": "keep", "wait": "wait", "abort": "abort", "retract": "keep", "in_place": "keep"}
+PAUSE_MODES: Mapping[str, str] = {
+    "keep": "keep",
+    "wait": "wait",
+    "abort": "abort",
+    "retract": "keep",
+    "in_place": "keep",
+}
 
 START_WITH = (
     """start it with --kv-events-config '{"enable_kv_cache_events": true, "publisher": "zmq", """
@@ -109,8 +125,8 @@ async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> O
     UpstreamTimeout.
     """
     if action == "pause":
-        mode = one_of(body, "mode", _PAUSE_MODES, "keep")
-        return await post(upstream, f"/pause?mode={_PAUSE_MODES[mode]}&clear_cache=false", None)
+        mode = one_of(body, "mode", PAUSE_MODES, "keep")
+        return await post(upstream, f"/pause?mode={PAUSE_MODES[mode]}&clear_cache=false", None)
     if action == "continue":
         return await post(upstream, "/resume", None)
     if action == "flush":

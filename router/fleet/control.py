@@ -8,6 +8,7 @@ stream skips what comes until the engine's own AllBlocksCleared.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from router.engines.detect import ENGINES
@@ -20,34 +21,68 @@ if TYPE_CHECKING:
     from router.engines.control import Action, Outcome
 
 Result = dict[str, Any]
+_log = logging.getLogger(__name__)
+_UP = frozenset({WorkerState.READY, WorkerState.PAUSED, WorkerState.DRAINING})
+_SYNC_FIELDS = ("mode", "update", "flush", "max_paused", "workers")
+# A pause whose answer did not come can still take effect after the continue that was sent for it.
+_CONTINUES, _CONTINUE_SECONDS = 5, 1.0
+_UNKNOWN: Result = {"ok": False, "status": None, "sent": True}
 
 
 async def control(worker: Worker, action: Action, body: dict[str, Any]) -> Result:
-    """Carry out one action on one worker; return what came of it, also when nothing did."""
+    """Carry out one action on one worker; return what came of it, also when nothing did.
+
+    `status` is the worker's, None when it has not answered.
+    """
     said = worker.description
-    if said is None:
-        return {"ok": False, "status": None, "answer": f"{worker.state}: {worker.why}"}
-    seen = worker.clears_seen()
+    if said is None or worker.state not in _UP:
+        return {"ok": False, "status": None, "answer": f"{worker.state}: {worker.why}", "sent": False}
+    seen, before = worker.clears_seen(), worker.state
+    if action == "pause" and before is WorkerState.READY:
+        worker.controlled(WorkerState.DRAINING, "being paused through the router")
     try:
-        outcome = await ENGINES[said.engine].control(worker.upstream, action, body)
+        outcome = await ENGINES[said.engine].control(worker.side, action, body)
     except (UpstreamFailed, BadRequest) as error:
-        return {"ok": False, "status": None, "answer": error.message}
+        worker.controlled(before)
+        _log.warning("worker %s: %s failed: %s", worker.url, action, error.message)
+        return {
+            "ok": False,
+            "status": None,
+            "answer": error.message,
+            "sent": isinstance(error, UpstreamFailed),
+        }
     if outcome.cleared:
         worker.cleared(action, seen)
-    _note(worker, action, outcome)
-    return {"ok": outcome.ok, "status": outcome.status, "answer": outcome.answer}
+    _note(worker, action, outcome, before)
+    return {"ok": outcome.ok, "status": outcome.status, "answer": outcome.answer, "sent": True}
 
 
 async def control_all(workers: Sequence[Worker], action: Action, body: dict[str, Any]) -> dict[str, Result]:
-    """Carry out one action on many workers at once; the results by worker."""
+    """Carry out one action on many workers at once; the results by worker. Raises BadRequest."""
+    if action == "pause":
+        check_mode(workers, body.get("mode"))
     results = await asyncio.gather(*(control(worker, action, body) for worker in workers))
     return {worker.url: result for worker, result in zip(workers, results, strict=True)}
 
 
-def _note(worker: Worker, action: Action, outcome: Outcome) -> None:
-    """Make the worker's state what it is now."""
-    if action == "pause" and outcome.ok:
-        worker.controlled(WorkerState.PAUSED, "paused through the router")
+def check_mode(workers: Sequence[Worker], mode: object) -> None:
+    """Refuse a way to pause that one of the workers does not know, before any of them is touched."""
+    for worker in workers:
+        said = worker.description
+        known = list(ENGINES[said.engine].PAUSE_MODES) if said is not None else []
+        if known and mode is not None and mode not in known:
+            expected = f"{', '.join(known)} on {worker.url}"
+            raise BadRequest(f"mode: expected one of {expected}, got {mode!r:.60}", param="mode")
+
+
+def _note(worker: Worker, action: Action, outcome: Outcome, before: WorkerState) -> None:
+    """Make the worker's state what it is now, and say so."""
+    level = logging.INFO if outcome.ok else logging.WARNING
+    _log.log(level, "worker %s: %s answered %d", worker.url, action, outcome.status)
+    if action == "pause":
+        worker.controlled(
+            WorkerState.PAUSED if outcome.ok else before, "paused through the router" if outcome.ok else ""
+        )
     elif action == "continue" and outcome.ok:
         worker.controlled(WorkerState.READY)
 
@@ -55,47 +90,78 @@ def _note(worker: Worker, action: Action, outcome: Outcome) -> None:
 class WeightSync:
     """Pause, update, flush, continue, over a fleet; at most `max_paused` workers stand still at a time."""
 
-    def __init__(self, body: dict[str, Any], *, max_paused: int) -> None:
-        """`body`: `mode` of the pause, `update` (a weight update's body, or none), `flush` (default true).
+    def __init__(self, body: dict[str, Any], workers: Sequence[Worker]) -> None:
+        """Read the body: the pause's `mode`, `update` (a weight update's body), `flush`, `max_paused`.
 
-        Raises BadRequest.
+        Without them all workers are paused at once and flushed. Raises BadRequest.
         """
+        unknown = [name for name in body if name not in _SYNC_FIELDS]
+        if unknown:
+            known = ", ".join(_SYNC_FIELDS)
+            raise BadRequest(f"{unknown[0]!r:.60}: unknown field, expected {known}", param=unknown[0])
+        check_mode(workers, body.get("mode"))
+        self._workers = workers
         self._pause = {"mode": body["mode"]} if "mode" in body else {}
-        self._update: dict[str, Any] | None = body.get("update")
-        if self._update is not None and not isinstance(self._update, dict):
-            raise BadRequest("update: expected an object, the body of the weight update", param="update")
-        self._flush = body.get("flush", True)
-        if not isinstance(self._flush, bool):
-            raise BadRequest("flush: expected true or false", param="flush")
-        self._turn = asyncio.Semaphore(max_paused)
+        self._update = _typed(body, "update", dict, None, "an object, the body of the weight update")
+        self._flush = _typed(body, "flush", bool, True, "true or false")
+        most = _typed(body, "max_paused", int, len(workers), "a number of workers, from 1")
+        if most < 1 or most is True:
+            raise BadRequest("max_paused: expected a number of workers, from 1", param="max_paused")
+        self._turn = asyncio.Semaphore(most)
 
-    async def run(self, workers: Sequence[Worker]) -> dict[str, Result]:
-        """Sync the workers; every one of them is continued whatever happens. The results by worker."""
-        results = await asyncio.gather(*(self._one(worker) for worker in workers))
-        return {worker.url: result for worker, result in zip(workers, results, strict=True)}
+    async def run(self) -> dict[str, Result]:
+        """Sync the workers; every one that was paused is continued whatever happens."""
+        results = await asyncio.gather(*(self._one(worker) for worker in self._workers))
+        return {worker.url: result for worker, result in zip(self._workers, results, strict=True)}
 
     async def _one(self, worker: Worker) -> Result:
         async with self._turn:
-            steps: dict[str, Result] = {"pause": await control(worker, "pause", self._pause)}
+            steps: dict[str, Result] = {}
             try:
+                steps["pause"] = await control(worker, "pause", self._pause)
                 if steps["pause"]["ok"]:
                     await self._while_paused(worker, steps)
             finally:
-                steps["continue"] = await control(worker, "continue", {})
+                # Refused, it was not paused by us; without an answer, or cancelled, it may be.
+                paused = steps.get("pause", {"status": None, "sent": True})
+                if paused["sent"] and (paused["status"] is None or paused["ok"]):
+                    steps["continue"] = await self._continue(
+                        worker, certain="pause" in steps and paused["ok"]
+                    )
         return {"ok": all(step["ok"] for step in steps.values()), "steps": steps}
 
     async def _while_paused(self, worker: Worker, steps: dict[str, Result]) -> None:
-        resets = worker.clears
+        clears = worker.clears
         if self._update is not None:
             steps["update_weights"] = await control(worker, "update_weights", self._update)
             if not steps["update_weights"]["ok"]:
                 return
         # An update that has flushed already needs no second flush.
-        if self._flush and worker.clears == resets:
+        if self._flush and worker.clears == clears:
             # Requests that wait out the sync hold blocks on vLLM; they are computed anew on the new weights.
             steps["flush"] = await control(worker, "flush", {"reset_running_requests": True})
+
+    async def _continue(self, worker: Worker, *, certain: bool) -> Result:
+        result = await control(worker, "continue", {})
+        said = worker.description
+        for _ in range(0 if certain else _CONTINUES):
+            await asyncio.sleep(_CONTINUE_SECONDS)
+            try:
+                if said is None or not await ENGINES[said.engine].is_paused(worker.side):
+                    break
+            except UpstreamFailed:
+                continue
+            result = await control(worker, "continue", {})
+        return result
 
 
 def all_ok(results: dict[str, Result]) -> bool:
     """Whether every worker did what it was asked to."""
     return all(result["ok"] for result in results.values())
+
+
+def _typed(body: dict[str, Any], name: str, kind: type, default: Any, expected: str) -> Any:
+    value = body.get(name, default)
+    if value is not default and not isinstance(value, kind):
+        raise BadRequest(f"{name}: expected {expected}, got {value!r:.60}", param=name)
+    return value

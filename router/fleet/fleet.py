@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from router.core.index import Index
 from router.core.rank import Rank
 from router.engines.detect import ENGINES
-from router.errors import BadRequest, NoWorker, UnknownModel
+from router.errors import BadRequest, Busy, NoWorker, UnknownModel
 from router.fleet.spec import EngineName, WorkerSpec
 from router.fleet.supervisor import Supervisor
 from router.fleet.worker import ViewLimits, Worker, WorkerState
+from router.proxy.limits import Limits
 from router.proxy.upstream import Upstream
 from router.streams.sockets import context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from router.engines.description import Description
-    from router.proxy.limits import Limits
 
-# Blocks swept from retired views per turn of the loop, well under a millisecond's work.
-_SWEEP_PORTION = 2000
+T = TypeVar("T")
+# Work left by resets and large events done per turn of the loop, about half a millisecond.
+_SWEEP_PORTION = 1000
 _TICK_SECONDS = 1.0
+_WILL_BE_READY = frozenset({WorkerState.PAUSED, WorkerState.DRAINING})
 _NONE = "no worker that serves {!r} can take a request now"
 
 
@@ -57,38 +58,64 @@ class Fleet:
         prepare: Callable[[Description, Upstream], Awaitable[None]],
     ) -> None:
         """`prepare` is awaited before a worker that has said who it is takes its first request."""
-        self.index = Index()
+        self._work = asyncio.Event()
+        self.index = Index(view_limits.index_bound, wake=self._work.set)
         self._zmq = context()
         self._routes: dict[str, Route] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+        self._sync: asyncio.Future[Any] | None = None
+        self._stopping = False
         self.workers: dict[str, Worker] = {}
         self._supervisors: dict[str, Supervisor] = {}
         self._tasks: list[asyncio.Task[None]] = []
         for spec in specs:
             upstream = Upstream(spec.url, limits=upstream_limits)
-            worker = Worker(spec, upstream, self.index, self._zmq, view_limits, self._changed)
+            side = Upstream(spec.url, limits=Limits(connect_seconds=upstream_limits.connect_seconds))
+            worker = Worker(spec, upstream, self.index, self._zmq, view_limits, self._changed, side=side)
             self.workers[spec.url] = worker
             self._supervisors[spec.url] = Supervisor(worker, probe_seconds=probe_seconds, prepare=prepare)
 
     def start(self) -> None:
         """Begin to supervise; needs a running loop."""
         runs = [supervisor.run() for supervisor in self._supervisors.values()]
-        self._tasks = [asyncio.ensure_future(run) for run in (*runs, self._tick())]
+        self._tasks = [asyncio.ensure_future(run) for run in (*runs, self._tick(), self._sweep())]
 
     async def close(self) -> None:
-        """Stop everything and leave nothing behind."""
+        """Stop everything and leave nothing behind; a weight sync under way continues its workers first."""
+        if self._sync is not None:
+            self._sync.cancel()
+            await asyncio.gather(self._sync, return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for worker in self.workers.values():
             worker.close()
             await worker.upstream.close()
+            await worker.side.close()
         self._zmq.destroy(linger=0)
 
     @property
     def ready(self) -> bool:
         """Whether one worker can take traffic."""
         return any(worker.state is WorkerState.READY for worker in self.workers.values())
+
+    def with_adapter(self, ranks: list[Rank], adapter: str) -> list[Rank]:
+        """Return the ranks whose workers list an adapter; all of them where none does."""
+        listed = [rank for rank in ranks if adapter in self._adapters(rank)]
+        return listed or ranks
+
+    def of_engine(self, ranks: list[Rank], engine: EngineName) -> list[Rank]:
+        """Return the ranks whose workers run an engine."""
+        return [rank for rank in ranks if self.engine_of(rank) == engine]
+
+    def engine_of(self, rank: Rank) -> EngineName | None:
+        """Return what engine a rank's worker runs."""
+        said = self.workers[rank.worker].description
+        return said.engine if said is not None else None
+
+    def _adapters(self, rank: Rank) -> Mapping[str, str]:
+        said = self.workers[rank.worker].description
+        return said.adapters if said is not None else {}
 
     def find(self, name: str) -> Worker | None:
         """Return the worker of this URL, which may be given without its scheme."""
@@ -110,7 +137,7 @@ class Fleet:
         streams = self.workers[rank.worker].streams
         stream = streams[rank.rank] if rank.rank < len(streams) else None
         if stream is not None:
-            stream.completed(time.monotonic())
+            stream.completed()
 
     def rank_headers(self, rank: Rank) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers that pin a request to a rank."""
@@ -153,6 +180,21 @@ class Fleet:
             raise BadRequest(f"model: several models are served here, {expected}", param="model")
         return next((route for route in table.values() if route.lora is None), None)
 
+    async def sync(self, run: Coroutine[Any, Any, T]) -> T:
+        """Run a weight sync to its end, also when whoever asked for it is gone; one at a time.
+
+        Raises Busy while another one runs.
+        """
+        if self._sync is not None and not self._sync.done():
+            raise Busy("another weight sync is under way")
+        self._sync = asyncio.ensure_future(run)
+        return await asyncio.shield(self._sync)
+
+    def stop_waiting(self) -> None:
+        """Let go of the requests that wait for a paused worker: the router is stopping."""
+        self._stopping = True
+        self._changed()
+
     async def wait_for(self, model: str | None, seconds: float) -> Route:
         """Return a model's route once it has ranks; while all of its workers are paused, wait for one.
 
@@ -161,13 +203,13 @@ class Fleet:
         try:
             async with asyncio.timeout(seconds):
                 while not (route := self.route(model)).ranks:
-                    if not route.paused:
+                    if self._stopping or not route.paused:
                         raise NoWorker(_NONE.format(route.model), retry_after=1)
                     change = asyncio.get_running_loop().create_future()
                     self._waiting.add(change)
                     await change
         except TimeoutError:
-            why = f"every worker that serves {model!r} is paused, for {seconds:g} s now"
+            why = f"every worker that could serve this is paused, for {seconds:g} s now"
             raise NoWorker(why, retry_after=max(1, round(seconds))) from None
         return route
 
@@ -184,14 +226,20 @@ class Fleet:
         return self._routes
 
     async def _tick(self) -> None:
-        """Let predictions expire, and sweep what resets have left, a portion per turn of the loop."""
+        """Let predictions expire."""
         while True:
             now = asyncio.get_running_loop().time()
             for worker in self.workers.values():
                 for rank in worker.ranks:
                     rank.view.predicted.expire(now)
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _sweep(self) -> None:
+        """Do what the index has left for later, a portion per turn of the loop."""
+        while True:
+            self._work.clear()
             more = self.index.sweep(_SWEEP_PORTION)
-            await asyncio.sleep(0 if more else _TICK_SECONDS)
+            await (asyncio.sleep(0) if more else self._work.wait())
 
 
 def _routes(workers: Iterable[Worker]) -> dict[str, Route]:
@@ -204,7 +252,7 @@ def _routes(workers: Iterable[Worker]) -> dict[str, Route]:
             route = table.setdefault(name, Route(said.model, lora, said.engine, []))
             if not refusal(worker):
                 route.ranks.extend(worker.ranks)
-            elif worker.state is WorkerState.PAUSED and not role_refusal(worker):
+            elif worker.state in _WILL_BE_READY and not role_refusal(worker):
                 route.paused = True
     return table
 
@@ -215,6 +263,9 @@ def _names(worker: Worker) -> list[tuple[str, str | None]]:
     if said is None:
         return []
     names: list[tuple[str, str | None]] = [(name, None) for name in (said.model, *said.aliases)]
+    if said.engine == "sglang":
+        # SGLang (0.5.23) looks for an adapter behind a colon only; its name alone means the base model.
+        return names + [(f"{said.model}:{name}", name) for name in said.adapters]
     return names + [(name, name) for name in said.adapters]
 
 

@@ -5,28 +5,37 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from router.core.steps import State
 from router.observe.rows import RankRow, WorkerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from router.core.rank import Rank
     from router.fleet.worker import Worker
     from router.streams.stream import Stream
 
+    Mode = Callable[[str, str], tuple[str, str]]
+
 _SILENT = "silent"
+_UNHEARD = frozenset({State.CONNECTING, State.SILENT})
+_CAUSES = "is its endpoint right and bound (with * in it), is the topic right, is prefix caching on?"
 _SKIPPED = "skipped_"
 _KINDS = ("stored", "removed", "cleared")
 
 
-def snapshot(workers: Iterable[Worker]) -> list[WorkerRow]:
-    """Return a row for each worker, with one for each of its ranks. About 10 us a rank."""
+def snapshot(workers: Iterable[Worker], mode: Mode | None = None) -> list[WorkerRow]:
+    """Return a row for each worker, with one for each of its ranks. About 10 us a rank.
+
+    `mode` tells of a model and an engine where token ids come from, and why from there.
+    """
     now = time.time()
-    return [_worker_row(worker, now) for worker in workers]
+    return [_worker_row(worker, now, mode) for worker in workers]
 
 
-def _worker_row(worker: Worker, now: float) -> WorkerRow:
+def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
     said = worker.description
+    tokens, tokens_why = mode(said.model, said.engine) if said and mode else (None, "")
     loads = [rank.load for rank in worker.ranks]
     pairs = zip(worker.ranks, worker.streams, strict=True)
     return WorkerRow(
@@ -36,6 +45,8 @@ def _worker_row(worker: Worker, now: float) -> WorkerRow:
         role=said.role if said else worker.spec.role,
         state=worker.state,
         why=worker.why,
+        tokens=tokens,
+        tokens_why=tokens_why,
         inflight_requests=sum(load.active_requests for load in loads),
         inflight_tokens=sum(load.inflight_tokens for load in loads),
         ranks=[_rank_row(worker, rank, stream, now) for rank, stream in pairs],
@@ -73,12 +84,13 @@ def _why_silent(worker: Worker) -> str:
 def _add_stream(row: RankRow, worker: Worker, stream: Stream, now: float) -> None:
     cursor = stream.cursor
     row.view, row.why = cursor.state, cursor.why
-    if cursor.last_seq is None:
-        hint = worker.description.why_no_events if worker.description else ""
+    if cursor.last_seq is None or cursor.state in _UNHEARD:
+        said = worker.description.why_no_events if worker.description else ""
+        hint = stream.hint or said or (_CAUSES if cursor.state is State.SILENT else "")
         row.why = "; ".join(filter(None, (row.why or "no batch has come yet", hint)))
-    else:
+    if cursor.last_seq is not None:
         row.event_age_seconds = round(max(0.0, now - stream.last_ts), 3)
     row.last_seq = cursor.last_seq
-    row.gaps, row.replays = cursor.gaps, cursor.replays
-    row.batches = stream.batches
-    row.undecodable += stream.undecodable
+    row.gaps, row.replays = stream.counts.gaps, stream.counts.replays
+    row.batches = stream.counts.batches
+    row.undecodable += stream.counts.undecodable

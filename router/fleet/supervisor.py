@@ -7,6 +7,7 @@ A worker that is not up yet is asked again with growing pauses and joins when it
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 # How often a worker is asked who it is while all is well: adapters come and go, and a process can be
 # replaced between two probes.
 _DESCRIBE_SECONDS = 10.0
+# How long a view stays degraded before the engine's history is tried again.
+_HEAL_SECONDS = 10.0
+_log = logging.getLogger(__name__)
 
 
 class Supervisor:
@@ -44,6 +48,8 @@ class Supervisor:
         self._clock = time.monotonic
         self._probe_seconds = probe_seconds
         self._look = asyncio.Event()
+        self._due = 0.0
+        worker.renew = self.renew
         # The version of the weights when last asked, and how often the caches had been cleared by then.
         self._weights: tuple[str, int] | None = None
 
@@ -53,13 +59,31 @@ class Supervisor:
             self._worker.become(WorkerState.FAILED, why)
             self._look.set()
 
+    def renew(self) -> None:
+        """Ask the worker again who it is: its stream has seen another process, or may have."""
+        self._due = 0.0
+        self._look.set()
+
     async def run(self) -> None:
         """Supervise the worker for as long as it is part of the fleet."""
         while True:
-            await self._join()
-            again = self._clock() + _DESCRIBE_SECONDS
-            while await self._probe() and self._clock() < again:
-                await self._wait(self._probe_seconds)
+            try:
+                await self._watch()
+            except Exception as error:  # noqa: BLE001 - see below
+                # Nothing that a worker answers may end its supervision.
+                _log.exception("worker %s: it could not be looked after", self._worker.url)
+                self._worker.become(WorkerState.FAILED, f"{type(error).__name__} in the router")
+            await self._wait(self._probe_seconds)
+
+    async def _watch(self) -> None:
+        """Ask the worker who it is, then probe it until it fails or is to be asked again."""
+        await self._join()
+        self._due = self._clock() + _DESCRIBE_SECONDS
+        while await self._probe() and self._clock() < self._due:
+            await self._wait(self._probe_seconds)
+            for stream in self._worker.streams:
+                if stream is not None and self._clock() - stream.cursor.since > _HEAL_SECONDS:
+                    stream.heal()
 
     async def _join(self) -> None:
         """Ask the worker who it is, until it says."""
@@ -67,7 +91,7 @@ class Supervisor:
         pause = _FIRST_PAUSE
         while True:
             try:
-                description = await describe(worker.upstream, worker.spec)
+                description = await describe(worker.side, worker.spec)
             except UpstreamFailed as error:
                 starting = worker.description is None
                 worker.become(WorkerState.STARTING if starting else WorkerState.FAILED, error.message)
@@ -85,10 +109,10 @@ class Supervisor:
         engine = ENGINES[worker.description.engine]
         began = self._clock()
         try:
-            health = await fetch(worker.upstream, "GET", "/health", timeout=_PROBE_TIMEOUT)
-            paused = bool(await engine.is_paused(worker.upstream))
+            health = await fetch(worker.side, "GET", "/health", timeout=_PROBE_TIMEOUT)
+            paused = bool(await engine.is_paused(worker.side))
             if paused or worker.state is WorkerState.PAUSED or self._weights is None:
-                self._saw_weights(await engine.weight_version(worker.upstream))
+                self._saw_weights(await engine.weight_version(worker.side))
         except UpstreamFailed as error:
             worker.become(WorkerState.FAILED, error.message)
             return False
@@ -101,16 +125,21 @@ class Supervisor:
         return True
 
     def _saw(self, *, paused: bool, may_clear: bool) -> None:
-        """Note the state of a worker that is up."""
+        """Note the state of a worker that is up.
+
+        A pause, or the end of one, that the router did not bring about can have emptied a vLLM's cache; the
+        first event after it tells.
+        """
         worker = self._worker
-        if worker.state is WorkerState.DRAINING:
+        was_paused = worker.state is WorkerState.PAUSED
+        if worker.state is WorkerState.DRAINING or (paused and was_paused):
             return
-        if not paused:
+        if may_clear and paused is not was_paused:
+            worker.reset_views("paused", until_word=True)
+        if paused:
+            worker.become(WorkerState.PAUSED, "the engine says that it is paused")
+        else:
             worker.become(WorkerState.READY)
-            return
-        if may_clear and worker.state is not WorkerState.PAUSED:
-            worker.reset_views("paused")
-        worker.become(WorkerState.PAUSED, "the engine says that it is paused")
 
     def _saw_weights(self, version: str | None) -> None:
         """Empty the views when the weights are others and nothing has told that the cache is gone.

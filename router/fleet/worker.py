@@ -7,9 +7,10 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from router.core.index import DEFAULT_MAX_BLOCKS
 from router.core.rank import Rank
 from router.core.view import View
-from router.streams.stream import Stream
+from router.streams.stream import Stream, StreamCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,23 +40,40 @@ class WorkerState(StrEnum):
     FAILED = "failed"
 
 
-class ViewLimits:
-    """What bounds the views; times in seconds, `predicted_bound` in blocks."""
+_BAD = frozenset({WorkerState.FAILED, WorkerState.STARTING})
+_NOT_ASKED = "not asked yet"
 
-    __slots__ = ("approximate_ttl", "predicted_bound", "predicted_ttl", "replay_seconds")
+
+def _nothing() -> None:
+    return
+
+
+class ViewLimits:
+    """What bounds the views; times in seconds, `predicted_bound` and `index_bound` in blocks."""
+
+    __slots__ = ("approximate_ttl", "index_bound", "predicted_bound", "predicted_ttl", "replay_seconds")
 
     def __init__(
-        self, *, predicted_ttl: float, approximate_ttl: float, predicted_bound: int, replay_seconds: float
+        self,
+        *,
+        predicted_ttl: float,
+        approximate_ttl: float,
+        predicted_bound: int,
+        replay_seconds: float,
+        index_bound: int = DEFAULT_MAX_BLOCKS,
     ) -> None:
         self.predicted_ttl = predicted_ttl
         self.approximate_ttl = approximate_ttl
         self.predicted_bound = predicted_bound
         self.replay_seconds = replay_seconds
+        self.index_bound = index_bound
 
 
 class Worker:
     """`on_change` is called after each change of state or of what the worker is.
 
+    `side` is for probes, discovery and control calls, which have time limits of their own. `renew` is called
+    when the worker should be asked again who it is.
     `controlled_at` is when a control call last changed its state, monotonic seconds; `clears` counts the
     control calls that have emptied its caches.
     """
@@ -68,16 +86,22 @@ class Worker:
         zmq_context: zmq.Context[zmq.Socket[bytes]],
         limits: ViewLimits,
         on_change: Callable[[], None],
+        *,
+        side: Upstream,
     ) -> None:
         self.spec = spec
         self.url = spec.url
         self.upstream = upstream
+        self.side = side
         self.state = WorkerState.STARTING
-        self.why = "not asked yet"
+        self.why = _NOT_ASKED
         self.description: Description | None = None
         self.ranks: list[Rank] = []
         self.streams: list[Stream | None] = []
+        self.renew: Callable[[], None] = _nothing
         self.controlled_at = 0.0
+        self._counts: list[StreamCounts] = []
+        self._restarts: list[int] = []
         self.clears = 0
         self._index = index
         self._zmq = zmq_context
@@ -88,8 +112,9 @@ class Worker:
         """Change state; each change is one line in the log."""
         if state is self.state and why == self.why:
             return
-        if state is not self.state:
-            _log.info("worker %s: %s -> %s%s", self.url, self.state, state, f" ({why})" if why else "")
+        if state is not self.state or self.why == _NOT_ASKED:
+            level = logging.WARNING if state in _BAD else logging.INFO
+            _log.log(level, "worker %s: %s%s", self.url, state, f" ({why})" if why else "")
         self.state, self.why = state, why
         self._on_change()
 
@@ -99,26 +124,57 @@ class Worker:
         if old == description:
             return
         if old is None or _shape(old) != _shape(description):
+            self._replace(old, description)
+        elif old.sources != description.sources:
             self._close_streams()
-            self._close_views()
-            self.ranks = [Rank(self.url, rank, self._view(rank)) for rank in range(description.dp)]
-        elif (old.started, old.sources) != (description.started, description.sources):
-            self._close_streams()
-            self.reset_views("restart" if old.started != description.started else "reconfigured")
+            self.reset_views("reconfigured")
+        elif old.started != description.started:
+            self._restarted()
         if not self.streams:
             self.streams = [self._stream(rank) for rank in range(description.dp)]
+        self._restarts = self._restarts_seen()
         self._on_change()
 
-    def reset_views(self, cause: str) -> None:
-        """Forget what every rank holds, for a reason that no event has told."""
-        for rank, stream in zip(self.ranks, self.streams or [None] * len(self.ranks), strict=True):
-            rank.view.reset(cause)
+    def _replace(self, old: Description | None, new: Description) -> None:
+        """Begin anew with views for what the worker is now."""
+        if old is not None:
+            _log.warning("worker %s is now %s on %s, dp %d", self.url, new.model, new.engine, new.dp)
+        self._close_streams()
+        self._close_views()
+        self.ranks = [Rank(self.url, rank, self._view(rank)) for rank in range(new.dp)]
+        self._counts = [StreamCounts() for _ in range(new.dp)]
+
+    def _restarted(self) -> None:
+        """Another process answers: what its stream has not noticed by itself is emptied now."""
+        seen = zip(self.ranks, self.streams, self._restarts, self._restarts_seen(), strict=True)
+        for rank, stream, before, now in seen:
+            if now > before:
+                continue
+            self._reset(rank, "restart")
             if stream is not None:
-                stream.forget()
+                stream.close()
+                self.streams[rank.rank] = self._stream(rank.rank)
+
+    def _restarts_seen(self) -> list[int]:
+        return [0 if stream is None else stream.cursor.restarts for stream in self.streams]
+
+    def _reset(self, rank: Rank, cause: str) -> None:
+        _log.info("worker %s rank %d: view reset (%s)", self.url, rank.rank, cause)
+        rank.view.reset(cause)
+
+    def reset_views(self, cause: str, *, until_word: bool = False) -> None:
+        """Forget what every rank holds, for a reason that no event has told.
+
+        `until_word`: an event may still tell, or tell otherwise (see Cursor.forget).
+        """
+        for rank, stream in zip(self.ranks, self.streams or [None] * len(self.ranks), strict=True):
+            self._reset(rank, cause)
+            if stream is not None:
+                stream.forget(until_word=until_word)
 
     def clears_seen(self) -> list[int]:
         """Return how many AllBlocksCleared each rank's stream has brought."""
-        return [0 if stream is None else stream.cursor.clears for stream in self.streams]
+        return [0 if stream is None else stream.counts.clears for stream in self.streams]
 
     def cleared(self, cause: str, seen: Sequence[int]) -> None:
         """Take note that a control call has emptied the caches; `seen` is `clears_seen` from before it.
@@ -127,10 +183,10 @@ class Worker:
         """
         self.clears += 1
         for rank, stream, before in zip(self.ranks, self.streams, seen, strict=False):
-            if stream is None:
-                rank.view.reset(cause)
-            elif stream.cursor.clears == before:
-                rank.view.reset(cause)
+            if stream is not None and stream.counts.clears > before:
+                continue
+            self._reset(rank, cause)
+            if stream is not None:
                 stream.forget(until_clear=True)
 
     def controlled(self, state: WorkerState, why: str = "") -> None:
@@ -167,6 +223,9 @@ class Worker:
             self.ranks[rank].view,
             name=f"worker {self.url} rank {rank}",
             replay_seconds=self._limits.replay_seconds,
+            rank=rank if self._described().dp > 1 else None,
+            counts=self._counts[rank],
+            on_restart=self.renew,
         )
 
     def _described(self) -> Description:

@@ -46,7 +46,10 @@ class Exposition:
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return body and content type in the format an Accept header asks for. About 10 us a value."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except ValueError:  # prometheus_client 0.26 reads a version without checking it
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
 

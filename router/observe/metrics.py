@@ -8,10 +8,14 @@ is not kept here but in the fleet, so that a worker that is gone leaves nothing 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from router.core.index import IndexSize
 from router.errors import Fault, RouterError
 from router.observe.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Stage = Literal["parse", "tokenize", "choose"]
 
@@ -42,7 +46,8 @@ class Metrics:
 
     `decisions` by (policy, reason), both names of the router's own. `errors` by whose fault it was, where
     `capacity` is nobody's: no worker could take the request. Tokens are of prompts: sent, expected to be
-    cached when they were sent, and cached as engines then reported.
+    cached when they were sent, and cached as engines then reported. `token_checks` are comparisons of our
+    tokens with the engines', by outcome: right or wrong.
     """
 
     __slots__ = (
@@ -50,6 +55,7 @@ class Metrics:
         "decisions",
         "errors",
         "first_byte",
+        "index",
         "overlap_tokens",
         "prediction_error",
         "prompt_tokens",
@@ -57,6 +63,7 @@ class Metrics:
         "requests",
         "retries",
         "stages",
+        "token_checks",
     )
 
     def __init__(self) -> None:
@@ -64,6 +71,7 @@ class Metrics:
         self.decisions: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.errors: dict[Fault, int] = dict.fromkeys(get_args(Fault), 0)
         self.retries = 0
+        self.index: Callable[[], IndexSize] = IndexSize
         self.prompt_tokens = 0
         self.overlap_tokens = 0
         self.cached_tokens = 0
@@ -71,6 +79,7 @@ class Metrics:
         self.request = Histogram(ANSWER_SECONDS)
         self.stages: dict[Stage, Histogram] = {name: Histogram(STAGE_SECONDS) for name in get_args(Stage)}
         self.prediction_error = Histogram(ERROR_TOKENS)
+        self.token_checks: dict[str, int] = {}
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has ended, `seconds` after it came. Any path and status may be given."""

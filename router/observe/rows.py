@@ -45,8 +45,9 @@ class RankRow:
 class WorkerRow:
     """One worker: `url` as the operator gave it; `engine` and `model` are None until it has said them.
 
-    `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a first token)
-    are what this router has sent there, over all ranks.
+    `tokens` is where its prompts' token ids come from (`prompts.store` names the modes), `tokens_why` why it
+    is not the best. `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a
+    first token) are what this router has sent there, over all ranks.
     """
 
     url: str
@@ -55,6 +56,8 @@ class WorkerRow:
     role: str = "both"
     state: str
     why: str = ""
+    tokens: str | None = None
+    tokens_why: str = ""
     inflight_requests: int = 0
     inflight_tokens: int = 0
     ranks: list[RankRow] = field(default_factory=list)

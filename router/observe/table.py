@@ -116,6 +116,14 @@ METRICS = (
         each(lambda counts: counts.errors.items()),
     ),
     Definition(
+        "counter",
+        "token_checks",
+        "prompts",
+        ("outcome",),
+        "Prompts whose tokens were compared with the engine's own count or ids: right or wrong",
+        each(lambda counts: counts.token_checks.items()),
+    ),
+    Definition(
         "histogram",
         "time_to_first_byte_seconds",
         "seconds",
@@ -205,6 +213,15 @@ METRICS = (
     ),
     Definition(
         "gauge",
+        "tokens_mode",
+        "",
+        (*WORKER, "mode"),
+        "1 for where the token ids of a worker's prompts come from: a library's name, worker (/tokenize), "
+        "text (compared as text with what was routed lately), distrusted (its counts are others)",
+        lambda now: (((row.url, row.tokens), 1) for row in now.workers if row.tokens),
+    ),
+    Definition(
+        "gauge",
         "view_state",
         "",
         (*RANK, "state"),
@@ -218,6 +235,30 @@ METRICS = (
         (*RANK, "tier"),
         "Blocks a rank holds, by its own events",
         by_rank_and(lambda row: row.blocks),
+    ),
+    Definition(
+        "gauge",
+        "index_blocks",
+        "blocks",
+        NONE,
+        "Distinct blocks kept in mind, over all workers",
+        one(lambda counts: counts.index().blocks),
+    ),
+    Definition(
+        "gauge",
+        "index_bytes",
+        "bytes",
+        NONE,
+        "Memory that they take",
+        one(lambda counts: counts.index().bytes),
+    ),
+    Definition(
+        "counter",
+        "index_evicted_blocks",
+        "blocks",
+        NONE,
+        "Blocks forgotten because there were more than --index-max-blocks",
+        one(lambda counts: counts.index().evicted),
     ),
     Definition(
         "gauge",

@@ -1,12 +1,14 @@
 """Frames from one ZMQ socket onto the event loop, without a task or a future per message.
 
 ZMQ's descriptor is edge-triggered: once it is readable, the socket has to be read until it is empty. A
-burst is read in portions of `slice_seconds`; between portions the loop serves everybody else.
+burst is read in portions; between portions the loop serves everybody else. An owner that is busy with what
+it has got can hold the reader back: messages then wait in ZMQ's own bounded queue.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 import zmq
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Frames: TypeAlias = list[bytes]
+_log = logging.getLogger(__name__)
 
 
 def receive(socket: zmq.Socket[bytes]) -> Frames:
@@ -34,7 +37,7 @@ def receive(socket: zmq.Socket[bytes]) -> Frames:
 class Reader:
     """Calls `on_frames` for each message until closed; owns the socket."""
 
-    __slots__ = ("_again", "_clock", "_closed", "_loop", "_on_frames", "_slice", "socket")
+    __slots__ = ("_again", "_clock", "_closed", "_held", "_loop", "_on_frames", "_slice", "socket")
 
     def __init__(
         self, socket: zmq.Socket[bytes], on_frames: Callable[[Frames], None], *, slice_seconds: float = 0.001
@@ -44,11 +47,17 @@ class Reader:
         self._slice = slice_seconds
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
-        self._again: asyncio.Handle | None = None
+        self._held = False
         self._closed = False
         self._loop.add_reader(socket.fileno(), self._read)
         # What arrived before the descriptor was watched raises no edge any more.
-        self._again = self._loop.call_soon(self._read)
+        self._again: asyncio.Handle | None = self._loop.call_soon(self._read)
+
+    def hold(self, held: bool) -> None:
+        """Stop reading for now, or go on."""
+        if self._held and not held and not self._closed and self._again is None:
+            self._again = self._loop.call_soon(self._read)
+        self._held = held
 
     def _read(self) -> None:
         """Read one portion."""
@@ -56,12 +65,16 @@ class Reader:
             self._again.cancel()
             self._again = None
         until = self._clock() + self._slice
-        while not self._closed:
+        while not self._closed and not self._held:
             try:
                 frames = receive(self.socket)
             except zmq.Again:
                 return
-            self._on_frames(frames)
+            try:
+                self._on_frames(frames)
+            except Exception:  # noqa: BLE001 - see below
+                # The socket must be read on, or it raises no edge any more and is deaf for good.
+                _log.exception("a message could not be handled")
             if self._clock() > until:
                 self._again = self._loop.call_soon(self._read)
                 return

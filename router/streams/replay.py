@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 SEQ_BYTES = 8
 _END = b"\xff" * SEQ_BYTES
+_MOST_LIMITS = 30
 
 
 class Replay:
-    """Calls `on_batch(seq, payload)` for each answer and `on_end(failure)` once, "" for a complete one.
+    """Calls `on_batch(seq, payload, topic)` for each answer and `on_end(failure)` once, "" when complete.
 
-    Fails when `limit_seconds` pass without an answer.
+    `topic` is None where the engine's answers have none. Fails when `limit_seconds` pass without an answer,
+    and when it has not ended after thirty times as long.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class Replay:
         start: int,
         *,
         limit_seconds: float,
-        on_batch: Callable[[int, bytes], None],
+        on_batch: Callable[[int, bytes, str | None], None],
         on_end: Callable[[str], None],
     ) -> None:
         self._on_batch = on_batch
@@ -41,8 +43,15 @@ class Replay:
         self._loop = asyncio.get_running_loop()
         socket.send_multipart([b"", start.to_bytes(SEQ_BYTES, "big")], zmq.NOBLOCK)
         self._heard = self._loop.time()
+        self._last_call = self._heard + _MOST_LIMITS * limit_seconds
         self._timer = self._loop.call_later(limit_seconds, self._tick)
         self._reader = Reader(socket, self._frames)
+
+    def hold(self, held: bool) -> None:
+        """Stop taking answers for now, or go on; the wait does not count."""
+        self._reader.hold(held)
+        if not held:
+            self._heard = self._loop.time()
 
     def close(self) -> None:
         """Give up without a word to anybody."""
@@ -58,12 +67,16 @@ class Replay:
         if seq == _END or not seq:
             self._end("")
         elif len(seq) == SEQ_BYTES:
-            self._on_batch(int.from_bytes(seq, "big"), payload)
+            topic = body[-3].decode(errors="replace") if len(body) > 2 else None  # noqa: PLR2004 - and a topic
+            self._on_batch(int.from_bytes(seq, "big"), payload, topic)
 
     def _tick(self) -> None:
         """Fail after a silence; the timer is moved only when it fires, not with each answer."""
-        left = self._heard + self._limit - self._loop.time()
-        if left <= 0:
+        now = self._loop.time()
+        left = min(self._heard + self._limit, self._last_call) - now
+        if now >= self._last_call:
+            self._end("the replay did not end")
+        elif left <= 0:
             self._end(f"no answer to a replay within {self._limit:g} s")
         else:
             self._timer = self._loop.call_later(left, self._tick)

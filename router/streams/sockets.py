@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zmq
 
-# Messages that may wait in ZMQ's own queue; what is over it is dropped by the engine's side and shows as
-# a gap. The engines' own default for their side (SGLang 0.5.23, vLLM 0.32).
-RECEIVE_HWM = 100_000
+# Messages that may wait in ZMQ's own queue, some seconds' worth; what is over it is dropped and is a gap.
+RECEIVE_HWM = 5_000
+# A batch of a 128k-token prompt at one token a block has about 2 MiB; a larger one ends the connection.
+MOST_BYTES = 16 * 2**20
 
 
 def context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -18,13 +19,22 @@ def context() -> zmq.Context[zmq.Socket[bytes]]:
 
 def subscriber(
     zmq_context: zmq.Context[zmq.Socket[bytes]], endpoint: str, topic: str, *, bind: bool
-) -> zmq.Socket[bytes]:
-    """Return a SUB socket; with `bind` the engine connects to us. Raises zmq.ZMQError."""
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """Return a SUB socket, and one that gets a message whenever that has made or lost a connection.
+
+    With `bind` the engine connects to us. Raises zmq.ZMQError.
+    """
     socket = _socket(zmq_context, zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
     socket.setsockopt(zmq.SUBSCRIBE, topic.encode())
-    _open(socket, endpoint, bind=bind)
-    return socket
+    # Watched before it is opened: on one machine a connection can stand at once.
+    monitor = socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED)
+    try:
+        _open(socket, endpoint, bind=bind)
+    except zmq.ZMQError:
+        monitor.close(linger=0)
+        raise
+    return socket, monitor
 
 
 def dealer(zmq_context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
@@ -35,15 +45,11 @@ def dealer(zmq_context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.So
     return socket
 
 
-def monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """Return a socket that gets a message whenever `socket` has made a connection."""
-    return socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
-
-
 def _socket(zmq_context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = zmq_context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
     # A peer that is gone without a word is found by its silence to these, and reconnected to.
     socket.setsockopt(zmq.HEARTBEAT_IVL, 5000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15000)

@@ -1,21 +1,30 @@
-"""One rank's event stream: its sockets, its cursor, and the view they feed."""
+"""One rank's event stream: its sockets, its cursor, and the view they feed.
+
+Events wait in `_pending` between cursor and view, and are applied in portions of a millisecond; while any
+wait, nothing more is read, so that a burst waits in ZMQ's bounded queue and not in the router's memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
 
-from router.core.cursor import Apply, AskReplay, Cursor, Reset, State, Step
-from router.core.wire import Batch, WireError, decode_batch
+from router.core.cursor import Cursor
+from router.core.steps import Apply, AskReplay, Reset, State, Step
+from router.core.wire import Batch, Cleared, Event, WireError, decode_batch
 from router.streams.reader import Frames, Reader
 from router.streams.replay import SEQ_BYTES, Replay
-from router.streams.sockets import dealer, monitor, subscriber
+from router.streams.sockets import dealer, subscriber
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from router.core.view import View
     from router.engines.description import EventSource
 
@@ -23,13 +32,27 @@ _log = logging.getLogger(__name__)
 _PARTS = 3
 # ZMQ frees an address some time after its socket is closed.
 _OPEN_AGAIN_SECONDS = 0.2
+_PORTION_SECONDS = 0.001
+# Looking at the clock costs as much as a tenth of an event.
+_EVENTS_PER_LOOK = 16
+
+
+@dataclass(slots=True)
+class StreamCounts:
+    """What a rank's streams have done since the worker was added; a new stream goes on counting."""
+
+    batches: int = 0
+    undecodable: int = 0
+    clears: int = 0
+    gaps: int = 0
+    replays: int = 0
 
 
 class Stream:
     """Feeds `view` from `source` until closed. `name` is for the log.
 
-    `batches`, `undecodable`: counts. `last_ts`: the publisher's time of the last batch, seconds since the
-    epoch, 0 before the first.
+    `rank`: the one that batches must be of, None for any. `on_restart` is called when the engine has
+    restarted, or may have. `hint`: the likely cause if nothing comes, as far as it can be told.
     """
 
     def __init__(
@@ -40,20 +63,30 @@ class Stream:
         *,
         name: str,
         replay_seconds: float = 2.0,
+        rank: int | None = None,
+        counts: StreamCounts | None = None,
+        on_restart: Callable[[], None] | None = None,
     ) -> None:
         self.source = source
         self.cursor = Cursor(can_replay=source.replay is not None)
-        self.batches = 0
-        self.undecodable = 0
+        self.counts = counts or StreamCounts()
+        self.hint = ""
         self._context = zmq_context
         self._view = view
         self._name = name
         self._replay_seconds = replay_seconds
+        self._rank = rank
+        self._on_restart = on_restart
+        self._pending: deque[Event | Reset] = deque()
+        self._draining: asyncio.Handle | None = None
         self._replay: Replay | None = None
         self._reader: Reader | None = None
         self._monitor: Reader | None = None
-        self._connected = False
+        self._was_linked = False
+        self._shown = State.CONNECTING
+        self._gaps = 0
         self._again: asyncio.TimerHandle | None = None
+        self.cursor.unlinked(f"no connection to {source.endpoint} yet", time.monotonic())
         self._open()
 
     @property
@@ -68,51 +101,73 @@ class Stream:
 
     def close(self) -> None:
         """Stop; nothing reaches the view any more."""
-        for reader in (self._monitor, self._reader):
-            if reader is not None:
-                reader.close()
-        if self._replay is not None:
-            self._replay.close()
-        if self._again is not None:
-            self._again.cancel()
+        self._pending.clear()
+        for handle in (self._again, self._draining):
+            if handle is not None:
+                handle.cancel()
+        for part in (self._monitor, self._reader, self._replay):
+            if part is not None:
+                part.close()
+
+    def forget(self, *, until_clear: bool = False, until_word: bool = False) -> None:
+        """The view was emptied from outside; what was published before is dropped (see Cursor.forget)."""
+        if until_clear and self._drop_until_clear():
+            return
+        self._pending.clear()
+        self.cursor.forget(time.monotonic(), until_clear=until_clear, until_word=until_word)
+
+    def completed(self) -> None:
+        """Take note that a request which makes the rank store blocks has completed."""
+        self._carry_out(self.cursor.completed(time.monotonic()))
+
+    def heal(self) -> None:
+        """Try to make a degraded view whole; called now and then."""
+        self._carry_out(self.cursor.heal(time.monotonic()))
+
+    def _drop_until_clear(self) -> bool:
+        """Drop what waits before the last clear that waits; say whether there is one."""
+        clears = [at for at, event in enumerate(self._pending) if type(event) is Cleared]
+        for _ in range(clears[-1] if clears else 0):
+            self._pending.popleft()
+        return bool(clears)
 
     def _open(self) -> None:
         """Subscribe, now or, while the address cannot be used, as soon as it can."""
         source = self.source
         try:
-            socket = subscriber(self._context, source.endpoint, source.topic, bind=source.bind)
+            socket, monitor = subscriber(self._context, source.endpoint, source.topic, bind=source.bind)
         except zmq.ZMQError as error:
-            self.cursor.unreachable(f"{source.endpoint}: {error.strerror}", time.monotonic())
+            self.cursor.unlinked(f"{source.endpoint}: {error.strerror}", time.monotonic())
             self._again = asyncio.get_running_loop().call_later(_OPEN_AGAIN_SECONDS, self._open)
             return
-        self._monitor = Reader(monitor(socket), self._on_connection)
+        self._monitor = Reader(monitor, self._on_connection)
         self._reader = Reader(socket, self._on_live)
         self._carry_out(self.cursor.connect(time.monotonic()))
 
-    def forget(self, *, until_clear: bool = False) -> None:
-        """The view was emptied from outside; `until_clear`: the engine will say so too, later."""
-        self.cursor.forget(time.monotonic(), until_clear=until_clear)
-
-    def completed(self, now: float) -> None:
-        """Take note that a request which makes the rank store blocks has completed."""
-        self._carry_out(self.cursor.completed(now))
-
-    def _on_connection(self, _: Frames) -> None:
-        """The socket has a connection, the first or another one."""
-        if self._connected:
-            self._carry_out(self.cursor.reconnected(time.monotonic()))
-        self._connected = True
+    def _on_connection(self, frames: Frames) -> None:
+        """The socket has a connection, or has lost it."""
+        now = time.monotonic()
+        if int.from_bytes(frames[0][:2], "little") == zmq.Event.HANDSHAKE_SUCCEEDED:
+            again, self._was_linked = self._was_linked, True
+            self._carry_out(self.cursor.linked(now, again=again))
+            if again and self._on_restart is not None:
+                self._on_restart()
+        elif self._was_linked:
+            self.cursor.unlinked(f"the connection to {self.source.endpoint} was lost", now)
+            self._show()
 
     def _on_live(self, frames: Frames) -> None:
         if len(frames) != _PARTS or len(frames[1]) != SEQ_BYTES:
-            self.undecodable += 1
+            self.counts.undecodable += 1
             return
         batch = self._decode(frames[2])
         if batch is not None:
             seq = int.from_bytes(frames[1], "big")
             self._carry_out(self.cursor.live(seq, batch, time.monotonic(), len(frames[2])))
 
-    def _on_replayed(self, seq: int, payload: bytes) -> None:
+    def _on_replayed(self, seq: int, payload: bytes, topic: str | None) -> None:
+        if topic is not None and not topic.startswith(self.source.topic):
+            self.hint = f"the engine's topic is {topic!r:.100}, subscribed is {self.source.topic!r:.100}"
         batch = self._decode(payload)
         if batch is not None:
             self._carry_out(self.cursor.replayed(seq, batch, time.monotonic()))
@@ -123,24 +178,85 @@ class Stream:
 
     def _decode(self, payload: bytes) -> Batch | None:
         try:
-            return decode_batch(payload)
+            batch = decode_batch(payload)
         except WireError as error:
-            self.undecodable += 1
-            _log.warning("%s: a batch could not be decoded: %s", self._name, error)
+            self._count_undecodable(str(error))
             return None
+        if self._rank is not None and batch.rank is not None and batch.rank != self._rank:
+            self._count_undecodable(f"it is of rank {batch.rank}")
+            return None
+        return batch
+
+    def _count_undecodable(self, why: str) -> None:
+        """Say the first and then each thousandth: a broken publisher must not fill the log."""
+        if self.counts.undecodable % 1000 == 0:
+            _log.warning("%s: a batch was not used: %s", self._name, why)
+        self.counts.undecodable += 1
 
     def _carry_out(self, steps: list[Step]) -> None:
+        """Do what the cursor says, events and resets in their order, in portions."""
         for step in steps:
             if type(step) is Apply:
-                self.batches += 1
-                self._view.apply(step.batch)
+                self.counts.batches += 1
+                self._view.events["undecodable"] += step.batch.undecodable
+                self._pending.extend(step.batch.events)
             elif type(step) is Reset:
-                _log.info("%s: view reset (%s)", self._name, step.cause)
-                self._view.reset(step.cause)
+                self._pending.append(step)
             elif type(step) is AskReplay:
                 self._ask(step.start)
+        if self._pending and self._draining is None:
+            self._drain()
+        self.counts.gaps += self.cursor.gaps - self._gaps
+        self._gaps = self.cursor.gaps
+        if self.cursor.state is not self._shown:
+            self._show()
+
+    def _drain(self) -> None:
+        """Apply one portion of what waits."""
+        self._draining = None
+        until = time.perf_counter() + _PORTION_SECONDS
+        pending = self._pending
+        while pending:
+            for _ in range(min(_EVENTS_PER_LOOK, len(pending))):
+                self._apply(pending.popleft())
+            if time.perf_counter() > until:
+                break
+        if pending:
+            self._draining = asyncio.get_running_loop().call_soon(self._drain)
+        for part in (self._reader, self._replay):
+            if part is not None:
+                part.hold(bool(pending))
+
+    def _apply(self, event: Event | Reset) -> None:
+        try:
+            if isinstance(event, Reset):
+                self._reset(event.cause)
+            else:
+                self.counts.clears += type(event) is Cleared
+                self._view.apply_event(event)
+        except Exception:  # noqa: BLE001 - see below
+            # Whatever an engine sends, the stream goes on; the view no longer has all that it said.
+            _log.exception("%s: an event could not be applied", self._name)
+            self.cursor.damaged("an event could not be applied", time.monotonic())
+
+    def _reset(self, cause: str) -> None:
+        _log.info("%s: view reset (%s)", self._name, cause)
+        self._view.reset(cause)
+        if cause == "restart" and self._on_restart is not None:
+            self._on_restart()
+
+    def _show(self) -> None:
+        """Tell the log of another state, but not of every replay that is over in a moment."""
+        state, before = self.cursor.state, self._shown
+        self._shown = state
+        if state is State.REPLAYING or (before is State.REPLAYING and state is State.LIVE):
+            return
+        bad = state in {State.DEGRADED, State.SILENT}
+        why = f" ({self.cursor.why})" if self.cursor.why else ""
+        _log.log(logging.WARNING if bad else logging.INFO, "%s: view %s%s", self._name, state, why)
 
     def _ask(self, start: int) -> None:
+        self.counts.replays += 1
         if self._replay is not None:
             self._replay.close()
         endpoint = self.source.replay

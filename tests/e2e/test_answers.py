@@ -105,6 +105,25 @@ async def test_a_client_that_leaves_before_the_first_byte_leaves_no_load() -> No
         await until_awaited(lambda: idle(client), "an empty ledger")
 
 
+async def test_a_client_that_leaves_behind_a_long_body_leaves_no_load() -> None:
+    """uvicorn stops reading behind a body of more than 64 KiB that comes in pieces."""
+    async with both("--profile", "70b-tp8", count=1) as (_, front, client):
+        raw = json.dumps(body(prompt=[1] * 60_000, max_tokens=1000)).encode()
+        host, port = front.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(raw))
+        for at in range(0, len(raw), 20_000):
+            writer.write(raw[at : at + 20_000])
+            await writer.drain()
+
+        async def running() -> bool:
+            return (await load(client))[0] == 1
+
+        await until_awaited(running, "the request to run")
+        writer.close()
+        await until_awaited(lambda: idle(client), "an empty ledger")
+
+
 async def one_dead_worker(front: str, dead: Running) -> None:
     dead.kill()
     await dead.process.wait()

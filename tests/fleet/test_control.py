@@ -126,7 +126,7 @@ async def test_a_weight_sync_empties_every_view_and_never_pauses_more_than_allow
             handle[0] = asyncio.get_running_loop().call_later(0.0005, watch)
 
         handle = [asyncio.get_running_loop().call_soon(watch)]
-        results = await WeightSync({}, max_paused=max_paused).run(workers)
+        results = await WeightSync({"max_paused": max_paused}, workers).run()
         handle[0].cancel()
         assert all_ok(results), results
         assert 0 < most <= max_paused
@@ -137,14 +137,14 @@ async def test_a_weight_sync_empties_every_view_and_never_pauses_more_than_allow
 async def test_a_sync_with_an_update_that_flushes_needs_no_second_flush() -> None:
     async with fleet_before() as (_, (worker,)):
         await warmed(worker)
-        results = await WeightSync({"update": {"model_path": "new"}}, max_paused=1).run([worker])
+        results = await WeightSync({"update": {"model_path": "new"}}, [worker]).run()
         assert list(results[worker.url]["steps"]) == ["pause", "update_weights", "continue"]
         assert held(worker) == 0
 
 
 async def test_a_failed_update_still_continues_the_worker() -> None:
     async with fleet_before() as (_, (worker,)):
-        results = await WeightSync({"update": {"model_path": 3}}, max_paused=1).run([worker])
+        results = await WeightSync({"update": {"model_path": 3}}, [worker]).run()
         assert results[worker.url]["ok"] is False
         assert results[worker.url]["steps"]["continue"]["ok"]
         assert worker.state is WorkerState.READY

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from router.engines.description import Description
+    from router.proxy.upstream import Upstream
 
 HEALTHY = {"/health": Answer(), "/ready": Answer()}
 
@@ -47,7 +48,7 @@ def weights(version: str) -> dict[str, Answer]:
     return {"/model_info": Answer({"weight_version": version})}
 
 
-async def prepare(_: Description) -> None:
+async def prepare(_: Description, __: Upstream) -> None:
     return
 
 

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 import zmq
 
-from router.core.cursor import State
 from router.core.index import Index
+from router.core.steps import State
 from router.core.view import View
+from router.core.wire import Event, Stored
 from router.engines.description import EventSource
 from router.streams.sockets import context, dealer, subscriber
 from router.streams.stream import Stream
@@ -22,7 +23,7 @@ from tests.waiting import until
 from workers.publisher import Publisher, PublisherConfig, open_publishers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 CLEARED = {"type": "AllBlocksCleared"}
 TIMES = itertools.count(1)
@@ -82,12 +83,12 @@ class Rig:
 
     async def flow(self, stream: Stream) -> None:
         """Publish until something arrives: a new subscription takes a moment to reach the publisher."""
-        before = stream.batches
+        before = stream.counts.batches
 
         def arrived() -> bool:
-            if stream.batches == before:
+            if stream.counts.batches == before:
                 self.publisher.send(encoded())
-            return stream.batches > before
+            return stream.counts.batches > before
 
         await until(arrived, "a live batch")
 
@@ -198,12 +199,14 @@ async def test_broken_payloads_and_frames_are_counted_and_change_nothing() -> No
     async with rig(replay_port=None) as one:
         stream, view = one.listen()
         await one.flow(stream)
-        one.publisher._pub.send_multipart([b"", b"short", b""])
-        one.publisher._pub.send_multipart([b"only one"])
+        raw = one.publisher._pub
+        assert raw is not None
+        raw.send_multipart([b"", b"short", b""])
+        raw.send_multipart([b"only one"])
         one.publisher.send(b"\xc1")
         one.publisher.send(encoded(stored(1)))
         await until(lambda: held(view) == 1)
-        assert stream.undecodable == 3
+        assert stream.counts.undecodable == 3
         assert (stream.state, stream.cursor.gaps) == (State.DEGRADED, 1)
 
 
@@ -212,7 +215,7 @@ async def test_only_the_topic_that_was_subscribed_to_arrives() -> None:
         other, _ = one.listen(replace(one.source, topic="other", replay=None))
         stream, _ = one.listen(replace(one.source, replay=None))
         await one.flow(stream)
-        assert (other.batches, other.state) == (0, State.CONNECTING)
+        assert (other.counts.batches, other.state) == (0, State.CONNECTING)
 
 
 async def test_a_burst_is_applied_completely_and_lets_the_loop_turn() -> None:
@@ -230,6 +233,89 @@ async def test_a_burst_is_applied_completely_and_lets_the_loop_turn() -> None:
 
         await until(done)
         assert turns > 1
+
+
+async def test_an_event_that_cannot_be_applied_costs_itself_and_not_the_stream() -> None:
+    async with rig() as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, view = one.listen()
+        await until(lambda: held(view) == 1)
+        await one.flow(stream)
+        view.apply_event = refusing(view.apply_event, 2)  # type: ignore[assignment,method-assign]  # a fault in our code
+        one.publisher.send(encoded(stored(2), stored(3)))
+        await until(lambda: held(view) == 2, "the event after the bad one")
+        assert (stream.state, stream.cursor.why) == (State.DEGRADED, "an event could not be applied")
+        one.publisher.send(encoded(CLEARED, stored(4)))
+        await until(lambda: stream.state is State.LIVE and held(view) == 1)
+
+
+def refusing(apply: Callable[[Event], None], block: int) -> Callable[[Event], None]:
+    """Return an `apply` that fails at the store of one block."""
+
+    def apply_event(event: Event) -> None:
+        if isinstance(event, Stored) and event.hashes == [block]:
+            raise RuntimeError("a fault in our code")
+        apply(event)
+
+    return apply_event
+
+
+async def test_a_lost_connection_is_said_and_the_history_closes_the_hole_when_it_is_back() -> None:
+    async with rig() as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, view = one.listen()
+        await until(lambda: held(view) == 1 and stream.state is State.LIVE)
+        await one.publisher.close()
+        await until(lambda: stream.state is State.CONNECTING, "the loss to be seen")
+        assert "was lost" in stream.cursor.why
+        await until(one._opened, "the ports to be free again")
+        one.publisher.send(encoded(stored(2)))
+        await until(lambda: held(view) == 1 and stream.state is State.LIVE, "the other process")
+        assert view.resets == {"restart": 1}
+
+
+async def test_an_address_where_nobody_is_stays_connecting() -> None:
+    async with rig() as one:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        nowhere = EventSource(f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port}", "", bind=False)
+        stream, _ = one.listen(nowhere, replay_seconds=0.05)
+        await until(lambda: "no history" in stream.cursor.why, "the replay to fail")
+        assert stream.state is State.CONNECTING
+        assert "no connection" in stream.cursor.why
+
+
+async def test_another_topic_than_the_engines_is_named() -> None:
+    async with rig(topic="kv") as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, _ = one.listen(replace(one.source, topic="other"))
+        await until(lambda: stream.hint, "the hint")
+        assert "'kv'" in stream.hint
+        assert "'other'" in stream.hint
+
+
+async def test_a_batch_of_another_rank_is_not_used() -> None:
+    async with rig() as one:
+        view = View(Index(), "m", block_size=4)
+        stream = Stream(one.context, one.source, view, name="test", rank=1)
+        one.streams.append(stream)
+        await until(lambda: stream.state is State.LIVE)
+        one.publisher.send(encoded(stored(1)))
+        await until(lambda: stream.counts.undecodable, "the batch to be refused")
+        assert held(view) == 0
+
+
+async def test_what_waits_when_the_view_is_emptied_from_outside_is_dropped() -> None:
+    async with rig() as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        one.publisher.send(encoded(*(stored(block) for block in range(50_000))))
+        await until(lambda: 0 < held(view) < 50_000, "the burst to be half applied")
+        view.reset("flush")
+        stream.forget(until_clear=True)
+        one.publisher.send(encoded(CLEARED, stored(7)))
+        await until(lambda: held(view) == 1)
 
 
 async def test_a_closed_stream_changes_its_view_no_more() -> None:
