@@ -30,18 +30,18 @@ from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
+from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
 from router.proxy.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from fastapi import FastAPI
 
     from router.config import Config
+    from router.observe.rows import WorkerRow
 
-# Requests under way at a stop get this long to end, in seconds.
-_GRACE_SECONDS = 10
 _BACKLOG = 4096
 # Container objects made and not freed since the collector last ran.
 _COLLECT_AFTER = 50_000
@@ -62,13 +62,15 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
             predicted_ttl=config.predicted_ttl_seconds,
             approximate_ttl=config.approximate_ttl_seconds,
             predicted_bound=config.predicted_max_blocks,
+            index_bound=config.index_max_blocks,
             replay_seconds=config.replay_seconds,
         ),
         probe_seconds=config.probe_seconds,
         prepare=tokenizers.prepare,
     )
+    metrics.index = fleet.index.size
     reader = PromptReader()
-    planner = Planner(fleet, reader, tokenizers, metrics)
+    planner = Planner(fleet, reader, tokenizers, metrics, forward_input_ids=config.forward_input_ids == "on")
     policy, weights, rng = POLICIES[config.policy], _weights(config), Random()
 
     @asynccontextmanager
@@ -78,8 +80,15 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
             yield
         finally:
             await fleet.close()
+            await tokenizers.close()
             reader.close()
 
+    metrics.token_checks = tokenizers.check.totals
+
+    def rows() -> list[WorkerRow]:
+        return snapshot(fleet.workers.values(), tokenizers.mode)
+
+    bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
     completions = Completions(
         fleet,
         planner,
@@ -89,24 +98,41 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         retries=config.retries,
         hold_seconds=config.hold_seconds,
         max_body_bytes=config.max_body_bytes,
+        bodies=bodies,
         rng=rng,
     )
     control = control_app(
         fleet,
         Explainer(fleet, planner, policy=policy, weights=weights, rng=rng),
-        Exposition(metrics, lambda: snapshot(fleet.workers.values())),
+        Exposition(metrics, rows),
+        rows,
         max_body_bytes=config.max_body_bytes,
+        bodies=bodies,
         lifespan=lifespan,
     )
     if config.admin_key is not None:
         control.include_router(admin_routes(fleet, config.admin_key))
-    return Edge(completions, control)
+    return Edge(completions, control, stopping=fleet.stop_waiting)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which calls `stopping` before it waits for the requests under way."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop taking requests, let those under way end, and close."""
+        _log.info("stopping; %d connections are open", len(self.server_state.connections))
+        self._stopping()
+        await super().shutdown(sockets)
 
 
 def run(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Raises ConfigError for what cannot be opened or loaded."""
     logs.configure(config.log_level)
-    tokenizers = TokenizerStore(config.tokenizer)
+    tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
     listening = _listen(config.host, config.port)
     # uvicorn stops on these signals and then raises them again; the process has ended well by then.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,9 +170,10 @@ def _listen(host: str, port: int) -> socket.socket:
 async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.socket) -> None:
     host, port = listening.getsockname()[:2]
     _log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-    server = uvicorn.Server(
+    edge = build(config, tokenizers)
+    server = Server(
         uvicorn.Config(
-            build(config, tokenizers),
+            edge,
             loop="uvloop",
             http=EdgeProtocol,
             ws="none",
@@ -156,8 +183,9 @@ async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.s
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
+            timeout_graceful_shutdown=config.grace_seconds,
+        ),
+        edge.stopping,
     )
     await server.serve(sockets=[listening])
 

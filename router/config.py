@@ -56,10 +56,26 @@ class Config:
         str | None,
         Setting(
             PATH,
-            "tokenizer.json, or the directory it is in, for all models; without it each worker's own "
-            "path, where it can be read here",
+            "tokenizer.json (or tekken.json, tiktoken.model), the directory it is in, or a name on the "
+            "Hugging Face hub, for all models; without it each worker's own path, where it can be read here",
         ),
     ] = None
+    tokenize_seconds: Annotated[
+        float,
+        Setting(
+            number(0.001, 60),
+            "How long a request waits for a worker's /tokenize where the router has no tokenizer",
+            "seconds",
+        ),
+    ] = 0.05
+    forward_input_ids: Annotated[
+        str,
+        Setting(
+            one_of(("off", "on")),
+            "Send SGLang the token ids of text prompts, so that it need not tokenise again, once its own "
+            "counts have agreed with them",
+        ),
+    ] = "off"
     policy: Annotated[str, Setting(one_of(POLICIES), "How a worker is chosen")] = DEFAULT_POLICY
     uncached_weight: Annotated[
         float,
@@ -84,6 +100,15 @@ class Config:
     predicted_max_blocks: Annotated[
         int, Setting(integer(1, 10**8), "Most blocks counted as held without an event, per rank", "blocks")
     ] = 262144
+    index_max_blocks: Annotated[
+        int,
+        Setting(
+            integer(1024, 5 * 10**8),
+            "Most distinct blocks kept in mind, over all workers, at 60 to 100 bytes each; over it, the ends "
+            "of the prefixes matched longest ago are forgotten",
+            "blocks",
+        ),
+    ] = 2**24
     probe_seconds: Annotated[
         float, Setting(number(0.05, 3600), "Time between two probes of a worker", "seconds")
     ] = 1.0
@@ -115,6 +140,10 @@ class Config:
             "seconds",
         ),
     ] = 60.0
+    grace_seconds: Annotated[
+        int,
+        Setting(integer(0, 3600), "How long requests under way may take to end after SIGTERM", "seconds"),
+    ] = 30
     admin_key: Annotated[
         str | None,
         Setting(

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
-from router.core.cursor import Apply, Cursor, Reset
+from router.core.cursor import Cursor
 from router.core.decide import candidates, predict
 from router.core.index import Index
 from router.core.rank import Rank
+from router.core.steps import Apply, Reset
 from router.core.view import View
 from router.core.wire import decode_batch
 from router.prompts.namespace import namespace

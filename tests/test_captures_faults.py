@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
-from router.core.cursor import Apply, AskReplay, Cursor, State, Step
+from router.core.cursor import Cursor
 from router.core.decide import candidates
 from router.core.index import Index
 from router.core.rank import Rank
+from router.core.steps import Apply, AskReplay, State, Step
 from router.core.view import View
 from router.core.wire import Batch, WireError, decode_batch
 

@@ -49,8 +49,7 @@ def admin_routes(fleet: Fleet, key: str) -> APIRouter:
         """Pause, update, flush and continue the fleet, all at once or `max_paused` at a time."""
         body = await _body(request)
         workers = _chosen(fleet, body)
-        sync = WeightSync(body, max_paused=_max_paused(body, len(workers)))
-        return _answer(await sync.run(workers))
+        return _answer(await fleet.sync(WeightSync(body, workers).run()))
 
     return routes
 
@@ -58,8 +57,16 @@ def admin_routes(fleet: Fleet, key: str) -> APIRouter:
 def _answer(results: dict[str, Result]) -> Response:
     """Answer 200 when every worker did it, else 502; the results by worker either way."""
     ok = all_ok(results)
-    body = msgspec.json.encode({"ok": ok, "workers": results})
+    shown = {url: _shown(result) for url, result in results.items()}
+    body = msgspec.json.encode({"ok": ok, "workers": shown})
     return Response(body, status_code=200 if ok else _REFUSED, media_type="application/json")
+
+
+def _shown(result: Result) -> Result:
+    """Return a result without what only the router needs to know."""
+    steps = result.get("steps")
+    shown = {name: value for name, value in result.items() if name != "sent"}
+    return shown if steps is None else shown | {"steps": {name: _shown(step) for name, step in steps.items()}}
 
 
 def _action(name: str) -> Action:
@@ -93,12 +100,3 @@ def _chosen(fleet: Fleet, body: dict[str, Any]) -> Sequence[Worker]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise BadRequest("workers: expected a list of worker URLs", param="workers")
     return list({name: _named(fleet, name) for name in names}.values())
-
-
-def _max_paused(body: dict[str, Any], workers: int) -> int:
-    value = body.get("max_paused", workers)
-    if type(value) is not int or value < 1:
-        raise BadRequest(
-            f"max_paused: expected a number of workers from 1, got {value!r:.60}", param="max_paused"
-        )
-    return value

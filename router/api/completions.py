@@ -1,7 +1,8 @@
 """The completions path: raw ASGI, from the client's body to the chosen worker's answer and back.
 
 Hot: the body is read once and parsed once, the answer's bytes pass unparsed. A request goes to another
-worker only while not one byte of an answer has come. Whatever ends a request, its load leaves the ledger.
+worker only while not one byte of an answer has come, and when a worker may have it already, only once: a
+request that brings workers down must not go round. Whatever ends a request, its load leaves the ledger.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.api.answers import send_error
+from router.api.feedback import Feedback
 from router.core.decide import decide, predict
 from router.core.ledger import Ledger
-from router.errors import NoWorker, RouterError, UpstreamFailed, UpstreamTimeout
+from router.errors import BadRequest, NoWorker, RouterError, Stopping, UpstreamFailed, UpstreamTimeout
+from router.prompts.request import Kind
 from router.proxy.body import read_body
 from router.proxy.disconnect import ClientGone, ClientWatch
-from router.proxy.headers import request_headers
-from router.proxy.relay import Relayed, relay
+from router.proxy.headers import laid_over, request_headers
+from router.proxy.relay import interrupt, relay
 
 if TYPE_CHECKING:
     from router.api.planner import Plan, Planner
@@ -27,21 +30,24 @@ if TYPE_CHECKING:
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
-    from router.prompts.request import Kind
     from router.proxy.asgi import Message, Receive, Send
+    from router.proxy.body import BodyBudget
     from router.proxy.edge import EdgeProtocol
     from router.proxy.headers import Field
+    from router.proxy.response import Response
 
 _log = logging.getLogger(__name__)
 _REQUEST_ID = b"x-request-id"
 _OK = 200
+# How often a request may be written to a worker, whatever became of it there.
+_MOST_SENDS = 2
 _CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is left to see it but the metrics
 
 
 class Exchange:
     """One client's request while it is served."""
 
-    __slots__ = ("edge", "headers", "id", "send", "started", "status", "target")
+    __slots__ = ("edge", "headers", "id", "response", "send", "started", "status", "target")
 
     def __init__(self, scope: Message, send: Send) -> None:
         self.headers: list[Field] = request_headers(scope["headers"])
@@ -53,6 +59,7 @@ class Exchange:
         self.target: bytes = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         self.send = send
         self.edge: EdgeProtocol | None = None
+        self.response: Response | None = None
         self.started = False
         self.status = _CLIENT_CLOSED_REQUEST
 
@@ -71,38 +78,46 @@ class Completions:
         retries: int,
         hold_seconds: float,
         max_body_bytes: int,
+        bodies: BodyBudget,
         rng: Random,
     ) -> None:
         self._fleet = fleet
         self._planner = planner
         self._metrics = metrics
+        self._feedback = Feedback(fleet, planner, metrics)
         self._policy = policy
         self._weights = weights
         self._retries = retries
         self._hold_seconds = hold_seconds
         self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
         self._rng = rng
         self._ledger = Ledger()
         self._clock = asyncio.get_running_loop().time
 
     async def serve(self, kind: Kind, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request; raises nothing but cancellation."""
+        """Answer one request; raises nothing."""
         began = perf_counter()
         exchange = Exchange(scope, send)
+        held = 0
         try:
-            body = await read_body(receive, self._max_body_bytes)
+            body = await read_body(receive, self._max_body_bytes, self._bodies)
+            held = len(body)
             with ClientWatch(scope, receive) as watch:
                 exchange.edge = watch.edge
                 plan = await self._planner.plan(kind, body)
-                await self._dispatch(plan, exchange, body, began)
+                await self._dispatch(plan, exchange, plan.body, began)
         except ClientGone:
             exchange.status = _CLIENT_CLOSED_REQUEST
         except RouterError as error:
             await self._refuse(exchange, error)
+        except asyncio.CancelledError:  # by the server, which has waited long enough
+            await self._stop(exchange)
         except Exception:  # noqa: BLE001 - whatever it is, no traceback may reach a client
             _log.exception("request %s failed in the router", exchange.id.decode("latin-1"))
             await self._refuse(exchange, RouterError("the router failed to handle this request"))
         finally:
+            self._bodies.give_back(held)
             self._metrics.answered(kind.value, exchange.status, perf_counter() - began)
 
     async def _refuse(self, exchange: Exchange, error: RouterError) -> None:
@@ -111,91 +126,119 @@ class Completions:
         if not exchange.started:
             await send_error(exchange.send, error, exchange.id)
 
+    async def _stop(self, exchange: Exchange) -> None:
+        """End an answer that the router will not be there to finish; waits for no client."""
+        error = Stopping("the router is stopping", retry_after=1)
+        response, edge = exchange.response, exchange.edge
+        if edge is not None and edge.flow.write_paused:
+            edge.cut()
+        elif exchange.started and response is not None:
+            exchange.status = response.status
+            self._metrics.failed(error)
+            await interrupt(response, exchange.send, error, edge)
+        else:
+            await self._refuse(exchange, error)
+
     async def _dispatch(self, plan: Plan, exchange: Exchange, body: bytes, began: float) -> None:
         """Send the request to the best worker, and to the next best while none has answered."""
-        if not plan.route.ranks:
-            plan.route = await self._fleet.wait_for(plan.request.model, self._hold_seconds)
         failure: UpstreamFailed | None = None
         tried: set[str] = set()
+        attempts = sends = 0
         while True:
-            candidate = self._choose(plan, tried, failure)
+            candidate = self._choose(plan, await self._ranks(plan, tried, failure))
+            fresh = failure is not None and failure.stale
             try:
-                await self._attempt(plan, candidate, exchange, body, began)
+                await self._attempt(plan, candidate, exchange, body, began, fresh=fresh)
             except UpstreamFailed as error:
                 failure = error
             else:
                 return
-            tried.add(candidate.rank.worker)
-            if not isinstance(failure, UpstreamTimeout):
-                self._fleet.suspect(candidate.rank, failure.message)
-            if len(tried) > self._retries:
+            attempts += 1
+            sends += failure.sent
+            if not failure.stale:
+                self._give_up(candidate.rank, failure, tried)
+            if attempts > self._retries or sends >= _MOST_SENDS:
                 raise failure
             self._metrics.retries += 1
 
-    def _choose(self, plan: Plan, tried: set[str], failure: UpstreamFailed | None) -> Candidate:
-        began = perf_counter()
-        route = self._fleet.route(plan.request.model) if tried else plan.route
-        ranks = route.ranks
-        if tried:
-            ranks = [rank for rank in ranks if rank.worker not in tried]
-        pinned = plan.request.routed_dp_rank
-        if pinned is not None:
-            ranks = [rank for rank in ranks if rank.rank == pinned]
+    def _give_up(self, rank: Rank, failure: UpstreamFailed, tried: set[str]) -> None:
+        tried.add(rank.worker)
+        if not isinstance(failure, UpstreamTimeout):
+            self._fleet.suspect(rank, failure.message)
+
+    async def _ranks(self, plan: Plan, tried: set[str], failure: UpstreamFailed | None) -> list[Rank]:
+        """Return the ranks to choose from; waits only while all that could be are paused."""
+        ranks = self._eligible(plan, tried)
+        if not ranks and failure is not None:
+            raise failure
         if not ranks:
-            raise failure or NoWorker(
-                f"no worker that serves {plan.route.model!r} can take a request now", retry_after=1
-            )
+            await self._fleet.wait_for(plan.request.model, self._hold_seconds)
+            ranks = self._eligible(plan, tried)
+        if not ranks:
+            why = f"no worker that serves {plan.route.model!r} can take this request now"
+            raise NoWorker(why, retry_after=1)
+        return ranks
+
+    def _choose(self, plan: Plan, ranks: list[Rank]) -> Candidate:
+        began = perf_counter()
         chosen = decide(self._fleet.index, ranks, plan.prompt, self._policy, self._weights, self._rng).chosen
         self._metrics.stages["choose"].observe(perf_counter() - began)
         self._metrics.chosen(self._policy.name, chosen.overlap_tokens, plan.prompt.count)
         return chosen
 
+    def _eligible(self, plan: Plan, tried: set[str]) -> list[Rank]:
+        """Return the ranks that can take the request now: a worker can have changed since it was planned."""
+        request, fleet = plan.request, self._fleet
+        ranks = fleet.route(request.model).ranks
+        if tried:
+            ranks = [rank for rank in ranks if rank.worker not in tried]
+        if request.kind is Kind.GENERATE:
+            ranks = fleet.of_engine(ranks, "sglang")
+        adapter = plan.prompt.namespace.lora
+        if adapter is not None:
+            ranks = fleet.with_adapter(ranks, adapter)
+        pinned = request.routed_dp_rank
+        if pinned is not None and ranks:
+            ranks = [rank for rank in ranks if rank.rank == pinned]
+            if not ranks:
+                raise BadRequest(f"routed_dp_rank: no worker has a rank {pinned}", param="routed_dp_rank")
+        return ranks
+
     async def _attempt(
-        self, plan: Plan, candidate: Candidate, exchange: Exchange, body: bytes, began: float
+        self, plan: Plan, candidate: Candidate, exchange: Exchange, body: bytes, began: float, *, fresh: bool
     ) -> None:
-        """Send the request to one worker and pass its answer on."""
+        """Send the request to one worker, on a `fresh` connection if told to, and pass its answer on."""
         rank = candidate.rank
         ticket = self._ledger.open(rank.load, candidate.uncached_tokens)
         keys = predict(candidate, plan.prompt, self._clock())
+        heard = self._feedback.heard(rank)
         answered = False
 
-        def on_first_byte() -> None:
+        def on_start() -> None:
             exchange.started = True
             ticket.first_token()
             self._metrics.first_byte.observe(perf_counter() - began)
 
         try:
             upstream = self._fleet.worker_of(rank).upstream
-            headers = [*exchange.headers, *self._fleet.rank_headers(rank)]
-            response = await upstream.request(b"POST", exchange.target, headers, body)
+            pin = self._fleet.rank_headers(rank)
+            headers = laid_over(exchange.headers, pin) if pin else exchange.headers
+            response = await upstream.request(b"POST", exchange.target, headers, body, fresh=fresh)
+            exchange.response = response
             relayed = await relay(
                 response,
                 exchange.send,
                 extra=_answer_headers(candidate, exchange.id),
-                on_first_byte=on_first_byte,
+                on_start=on_start,
                 edge=exchange.edge,
             )
             exchange.status = relayed.status
             answered = relayed.status == _OK
-            self._learn(candidate, relayed)
+            self._feedback.learn(plan, candidate, relayed, heard)
         finally:
             ticket.close()
             if not answered:
                 _withdraw(rank, keys)
-
-    def _learn(self, candidate: Candidate, relayed: Relayed) -> None:
-        """Hold what was expected of the engine's cache against what the engine says."""
-        if relayed.failure is not None:
-            self._metrics.failed(relayed.failure)
-            return
-        if relayed.status != _OK:
-            return
-        rank = candidate.rank
-        if candidate.uncached_tokens > (rank.view.block_size or 0):
-            self._fleet.stored(rank)
-        cached = relayed.cached_tokens
-        if cached is not None:
-            self._metrics.reported(candidate.overlap_tokens, cached)
 
 
 def _answer_headers(candidate: Candidate, request_id: bytes) -> tuple[Field, ...]:

@@ -14,12 +14,11 @@ from starlette.exceptions import HTTPException
 from router import __version__
 from router.api.answers import error_headers
 from router.api.explain import Explainer
-from router.errors import BadRequest, NoWorker, RouterError
+from router.errors import NoRoute, NoWorker, RouterError
 from router.fleet.fleet import Fleet
-from router.fleet.snapshot import snapshot
 from router.observe.exposition import Exposition
-from router.observe.rows import workers_json
-from router.proxy.body import read_body
+from router.observe.rows import WorkerRow, workers_json
+from router.proxy.body import BodyBudget, read_body
 
 _JSON = "application/json"
 
@@ -28,19 +27,31 @@ def control_app(
     fleet: Fleet,
     explainer: Explainer,
     exposition: Exposition,
+    rows: Callable[[], list[WorkerRow]],
     *,
     max_body_bytes: int,
+    bodies: BodyBudget,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
 ) -> FastAPI:
     """Return the application."""
-    app = FastAPI(title="kv-router", version=__version__, lifespan=lifespan)
-    _add_fleet_routes(app, fleet, exposition)
+    app = FastAPI(
+        title="kv-router",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _add_fleet_routes(app, fleet, exposition, rows)
 
     @app.post("/explain")
     async def explain(request: Request) -> Response:
         """What the router would do with this body, and why; sends nothing."""
-        body = await read_body(request.receive, max_body_bytes)
-        return Response(msgspec.json.encode(await explainer.explain(body)), media_type=_JSON)
+        body = await read_body(request.receive, max_body_bytes, bodies)
+        try:
+            return Response(msgspec.json.encode(await explainer.explain(body)), media_type=_JSON)
+        finally:
+            bodies.give_back(len(body))
 
     @app.exception_handler(RouterError)
     async def refuse(_: Request, error: RouterError) -> Response:
@@ -48,7 +59,7 @@ def control_app(
 
     @app.exception_handler(HTTPException)
     async def refuse_http(request: Request, error: HTTPException) -> Response:
-        unknown = BadRequest(f"{request.method} {request.url.path}: {error.detail}")
+        unknown = NoRoute(f"{request.method} {request.url.path:.200}: {error.detail}")
         return Response(
             unknown.body(), status_code=error.status_code, media_type=_JSON, headers=error.headers
         )
@@ -60,7 +71,9 @@ def control_app(
     return app
 
 
-def _add_fleet_routes(app: FastAPI, fleet: Fleet, exposition: Exposition) -> None:
+def _add_fleet_routes(
+    app: FastAPI, fleet: Fleet, exposition: Exposition, rows: Callable[[], list[WorkerRow]]
+) -> None:
     @app.get("/health")
     async def health() -> Response:
         """The process is up."""
@@ -82,7 +95,7 @@ def _add_fleet_routes(app: FastAPI, fleet: Fleet, exposition: Exposition) -> Non
     @app.get("/workers")
     async def workers() -> Response:
         """Every worker, its state, and each rank's view."""
-        return Response(workers_json(snapshot(fleet.workers.values())), media_type=_JSON)
+        return Response(workers_json(rows()), media_type=_JSON)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Explainer:
         chosen = choose(self._policy, eligible, self._weights, self._rng).rank if eligible else None
         return {
             "prompt_tokens": plan.prompt.count,
-            "exact": bool(plan.prompt.tokens),
+            "exact": plan.exact,
             "why": plan.why,
             "block_size": (chosen or ranks[0]).view.block_size if ranks else None,
             "policy": self._policy.name,

@@ -10,6 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.core.blocks import PromptBlocks
+from router.prompts.forward import with_input_ids
+from router.prompts.inexact import Inexact
+from router.prompts.large import LARGE_BYTES, parse_large
 from router.prompts.namespace import namespace
 from router.prompts.request import Kind, Request, parse
 
@@ -23,45 +26,90 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Plan:
-    """One request, ready for a decision. `why` says what the token count is worth when it is not exact."""
+    """One request, ready for a decision.
+
+    `exact`: the token count is the engine's own; `why` says what it is worth when it is not. `body` is what
+    to send.
+    """
 
     request: Request
     route: Route
     prompt: PromptBlocks
+    exact: bool
     why: str
+    body: bytes
 
 
 class Planner:
-    """Plans requests for one fleet."""
+    """Plans requests for one fleet. `forward_input_ids`: send SGLang token ids instead of text."""
 
     def __init__(
-        self, fleet: Fleet, reader: PromptReader, tokenizers: TokenizerStore, metrics: Metrics
+        self,
+        fleet: Fleet,
+        reader: PromptReader,
+        tokenizers: TokenizerStore,
+        metrics: Metrics,
+        *,
+        forward_input_ids: bool = False,
     ) -> None:
         self._fleet = fleet
         self._reader = reader
         self._tokenizers = tokenizers
+        self._forward_input_ids = forward_input_ids
         self._parse = metrics.stages["parse"].observe
         self._tokenize = metrics.stages["tokenize"].observe
 
     async def plan(self, kind: Kind, body: bytes) -> Plan:
         """Return the plan. Raises BadRequest, UnknownModel, NoWorker. Awaits only for long prompts."""
         began = perf_counter()
-        request = parse(kind, body)
+        request = parse(kind, body) if len(body) < LARGE_BYTES else await parse_large(kind, body)
         parsed = perf_counter()
         self._parse(parsed - began)
         route = self._fleet.route(request.model)
-        tokenizer = self._tokenizers.get(route.model, route.engine)
-        prompt = self._reader.read_now(request, tokenizer)
-        if prompt is None:
-            prompt = await self._reader.read(request, tokenizer)
+        prompt = await self._prompt(request, route)
         self._tokenize(perf_counter() - parsed)
-        return Plan(request, route, _blocks(request, route, prompt), prompt.why)
+        trusted = prompt.source != "tokens" or self._tokenizers.check.trusts(route.model, route.engine)
+        blocks = _blocks(request, route, prompt, trusted=trusted)
+        if self._forward_input_ids and self._proven(route):
+            body = with_input_ids(request, prompt, body)
+        why = prompt.why if trusted else "the engine counts other tokens than the router"
+        return Plan(request, route, blocks, prompt.exact, why, body)
+
+    def learn(self, plan: Plan, prompt_tokens: int | None) -> None:
+        """Hold the engine's own count of a prompt's tokens, if it told it, against ours."""
+        several_answers = plan.request.kind is Kind.GENERATE and plan.request.rest
+        if prompt_tokens is not None and plan.exact and not several_answers:
+            route = plan.route
+            self._tokenizers.check.counted(route.model, route.engine, plan.prompt.count, prompt_tokens)
+
+    def _proven(self, route: Route) -> bool:
+        return route.engine == "sglang" and self._tokenizers.check.proven(route.model, route.engine)
+
+    async def _prompt(self, request: Request, route: Route) -> Prompt:
+        tokenizer = self._tokenizers.get(route.model, route.engine)
+        prompt = self._reader.read_now(request, tokenizer, route.engine)
+        if prompt is None:
+            prompt = await self._reader.read_later(request, tokenizer, route.engine)
+        if tokenizer is None and prompt.source == "text" and route.ranks:
+            return await self._asked(request, route, prompt)
+        return prompt
+
+    async def _asked(self, request: Request, route: Route, guess: Prompt) -> Prompt:
+        """Return the prompt as a worker tokenises it, or the guess when none does in time."""
+        worker = self._fleet.worker_of(route.ranks[0])
+        try:
+            key = route.model, route.engine
+            return await self._tokenizers.remote.prompt(key, worker.url, worker.upstream, request)
+        except Inexact:
+            return guess
 
 
-def _blocks(request: Request, route: Route, prompt: Prompt) -> PromptBlocks:
+def _blocks(request: Request, route: Route, prompt: Prompt, *, trusted: bool) -> PromptBlocks:
+    text = prompt.source == "text"
     return PromptBlocks(
-        prompt.tokens,
+        prompt.tokens if trusted else b"",
         prompt.count,
-        namespace(request, route.engine, model=route.model, adapter=route.lora),
+        namespace(request, route.engine, model=route.model, adapter=route.lora, text=text),
         reads_cache=request.reads_cache(route.engine),
+        reusable=prompt.reusable,
     )

@@ -20,16 +20,21 @@ from xxhash import xxh3_64_intdigest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_U32 = "I"
+_U32, _U64 = "I", "Q"
 TOKEN_BYTES = array(_U32).itemsize
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):
-    """What cached content belongs to besides its tokens (KV_EVENTS.md 3)."""
+    """What cached content belongs to besides its tokens (KV_EVENTS.md 3).
+
+    `text`: the "tokens" are a text's bytes. No event is ever of such a namespace, so that guesses are only
+    matched against guesses.
+    """
 
     model: str
     lora: str | None = None
     cache_salt: str | None = None
+    text: bool = False
 
 
 def pack_tokens(ids: Iterable[int]) -> bytes:
@@ -46,7 +51,9 @@ def pack_tokens(ids: Iterable[int]) -> bytes:
 @lru_cache(maxsize=4096)
 def namespace_root(namespace: Namespace, block_size: int, *, bigram: bool = False) -> int:
     """Return the key that every chain of this namespace starts from. Cached: called once per request."""
-    parts = (namespace.model, namespace.lora, namespace.cache_salt, block_size, bigram)
+    parts: tuple[object, ...] = (namespace.model, namespace.lora, namespace.cache_salt, block_size, bigram)
+    if namespace.text:
+        parts = (*parts, "text")
     return xxh3_64_intdigest(msgspec.msgpack.encode(parts))
 
 
@@ -57,7 +64,7 @@ def block_keys(
     *,
     bigram: bool = False,
     extras: Iterable[object] | None = None,
-) -> list[int]:
+) -> array[int]:
     """Return one key per full block of `tokens` (u32 LE), chained from the key `start`.
 
     With `bigram` (SGLang with EAGLE or MTP) a block is `block_size` pairs of neighbours, so it also
@@ -69,7 +76,7 @@ def block_keys(
     width = block_size * TOKEN_BYTES
     overhang = TOKEN_BYTES if bigram else 0
     key = start
-    keys: list[int] = []
+    keys = array(_U64)
     append = keys.append
     digest = xxh3_64_intdigest
     for at in range(0, len(tokens) - width - overhang + 1, width):
@@ -80,11 +87,11 @@ def block_keys(
 
 def _mixed_keys(
     tokens: bytes, block_size: int, start: int, extras: Iterable[object], *, bigram: bool
-) -> list[int]:
+) -> array[int]:
     width = block_size * TOKEN_BYTES
     overhang = TOKEN_BYTES if bigram else 0
     key = start
-    keys: list[int] = []
+    keys = array(_U64)
     for at, extra in zip(range(0, len(tokens), width), extras, strict=False):
         if extra:
             key = xxh3_64_intdigest(msgspec.msgpack.encode(extra), key)
@@ -97,20 +104,30 @@ class PromptBlocks:
     """One prompt as block keys, for every block size that the fleet uses.
 
     `tokens` is u32 LE and may be empty when the ids could not be known; `count` is the prompt's length
-    in tokens all the same. `reads_cache` is False when the engine will compute all of it anew. Keys are
-    computed once per (block size, bigram) and kept.
+    in tokens all the same, further prompts of the same request included. `reusable` is how many of the
+    leading tokens an engine can take from its cache, all but the last unless given. `reads_cache` is False
+    when the engine will compute all of it anew. Keys are computed once per (block size, bigram) and kept.
     """
 
-    __slots__ = ("_keys", "count", "namespace", "reads_cache", "tokens")
+    __slots__ = ("_keys", "count", "namespace", "reads_cache", "reusable", "tokens")
 
-    def __init__(self, tokens: bytes, count: int, namespace: Namespace, *, reads_cache: bool = True) -> None:
+    def __init__(
+        self,
+        tokens: bytes,
+        count: int,
+        namespace: Namespace,
+        *,
+        reads_cache: bool = True,
+        reusable: int | None = None,
+    ) -> None:
         self.tokens = tokens
         self.count = count
         self.namespace = namespace
         self.reads_cache = reads_cache
-        self._keys: dict[tuple[int, bool], list[int]] = {}
+        self.reusable = max(0, count - 1) if reusable is None else reusable
+        self._keys: dict[tuple[int, bool], array[int]] = {}
 
-    def keys(self, block_size: int, *, bigram: bool) -> list[int]:
+    def keys(self, block_size: int, *, bigram: bool) -> array[int]:
         """Return the keys of all full blocks of the prompt, first block first."""
         size = (block_size, bigram)
         keys = self._keys.get(size)
@@ -124,4 +141,4 @@ class PromptBlocks:
 
         Seen on SGLang 0.5.23 and vLLM 0.32: a prompt of exactly n blocks hits at most n - 1.
         """
-        return max(0, self.count - 1) // block_size if self.reads_cache else 0
+        return self.reusable // block_size if self.reads_cache else 0

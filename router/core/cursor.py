@@ -13,83 +13,45 @@ How a batch stands to the cursor:
     restart    a number already used, on a newer batch or the first one over a new connection: another
                engine process counts anew
 
-States: `connecting` (nothing is known), `replaying` (live batches are held until the past is complete),
-`live`, `degraded` (batches are lost for good; the view may over-claim until it is next cleared), `silent`
-(requests complete on the rank and no batch comes).
+States: `connecting` (no connection, or nothing is known yet), `replaying` (live batches are held until the
+past is complete), `live`, `degraded` (batches are lost; the view may over-claim until it is next cleared or
+rebuilt from a complete history), `silent` (requests complete on the rank and no batch comes).
 
 Each replay asks from the last batch applied, not the one after it: when the engine answers with another
 time for that number, or does not have it at all, the process behind the port is a new one and the view
 starts anew.
 
-A view can also be emptied from outside the stream. What was published before that must not be applied
-after it: a replay under way is given up, and where the engine is known to publish AllBlocksCleared for the
-same cause, what comes before that is skipped (`forget`).
+A view can also be emptied from outside the stream (`forget`). What was published before that must not be
+applied after it: a replay under way is given up; where the engine is known to publish AllBlocksCleared for
+the same cause, what comes before that is skipped; where it may do so or not (a vLLM that was paused), the
+first batch tells: without a clear in it the cache was never emptied, and the view is rebuilt from history.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
+
+from router.core.holding import Holding
+from router.core.silence import Silence
+from router.core.steps import Apply, AskReplay, Reset, Standing, State, Step
 
 if TYPE_CHECKING:
     from router.core.wire import Batch
 
 
-class State(StrEnum):
-    """What is known of a stream."""
-
-    CONNECTING = "connecting"
-    REPLAYING = "replaying"
-    LIVE = "live"
-    DEGRADED = "degraded"
-    SILENT = "silent"
-
-
-class Standing(StrEnum):
-    """How a batch stands to the cursor."""
-
-    FIRST = "first"
-    NEXT = "next"
-    GAP = "gap"
-    DUPLICATE = "duplicate"
-    RESTART = "restart"
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Apply the batch to the view."""
-
-    batch: Batch
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Forget the view; `cause` names why."""
-
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskReplay:
-    """Ask the engine for every batch from `start` on."""
-
-    start: int
-
-
-Step: TypeAlias = Apply | Reset | AskReplay
-
 # Batches that can be on their way while a control call is answered; an engine that has published so many
 # more without the expected AllBlocksCleared will not publish it.
 _MOST_ON_THEIR_WAY = 64
-# A rank is silent when so many requests that store blocks have completed, and so long after its last batch.
-_UNHEARD_REQUESTS, _UNHEARD_SECONDS = 3, 10.0
-_UNHEARD_WHY = "requests complete here and no events come"
+_SILENT_WHY = "requests complete here and no events come"
+_NO_REPLAY = "the engine offers no replay"
 
 
 class Cursor:
-    """One stream's state machine; `now` is in seconds everywhere."""
+    """One stream's state machine; `now` is in seconds everywhere.
+
+    Counts: `gaps` found, `replays` asked for, `duplicates` dropped, `skipped` as older than a reset,
+    `restarts` of the engine seen.
+    """
 
     def __init__(self, *, can_replay: bool, hold_batches: int = 10_000, hold_bytes: int = 64 * 2**20) -> None:
         """What waits for a replay is bounded in batches and bytes; what is over is a gap later on."""
@@ -99,22 +61,17 @@ class Cursor:
         # -1: the engine has said that nothing came before number 0.
         self._position: int | None = None
         self.last_ts = 0.0
-        self.gaps = 0
-        self.replays = 0
-        self.duplicates = 0
+        self.gaps = self.replays = self.duplicates = self.skipped = self.restarts = 0
         self._can_replay = can_replay
-        self.clears = 0
-        self.skipped = 0
-        self._held: deque[tuple[int, Batch]] = deque()
-        self._held_bytes = 0
-        self._hold_batches = hold_batches
-        self._hold_bytes = hold_bytes
+        self._held = Holding(hold_batches, hold_bytes)
+        self._silence = Silence()
+        self._unlinked = ""
         self._awaiting_clear = 0
+        self._awaiting_word = False
         self._fresh = False
-        self._unheard = 0
-        self._heard = 0.0
         self._asked_at: int | None = None
         self._checking = False
+        self._rebuilding = False
         self._lost = ""
         self._truncated = ""
 
@@ -127,48 +84,82 @@ class Cursor:
         """The subscription stands: ask for the history, where the engine keeps one."""
         return self._ask(now, "reading the history") if self._can_replay else []
 
-    def unreachable(self, why: str, now: float) -> None:
-        """No subscription could be made yet."""
-        self._become(State.CONNECTING, why, now)
+    def unlinked(self, why: str, now: float) -> None:
+        """There is no connection, for the reason given."""
+        self._unlinked = why
+        if self.state is not State.REPLAYING:
+            self._settle(now)
 
-    def reconnected(self, now: float) -> list[Step]:
-        """The connection was lost and is back, perhaps to another process."""
+    def linked(self, now: float, *, again: bool) -> list[Step]:
+        """There is a connection; `again`: there was one before, perhaps to another process."""
+        self._unlinked = ""
         if self.state is State.REPLAYING:
             return []
         if self._can_replay:
-            return self._ask(now, "the connection was lost and is back")
-        self._fresh = True
+            why = "the connection was lost and is back" if again else "reading the history"
+            return self._ask(now, why)
+        self._fresh = again
+        if self._position is not None:
+            self._settle(now)
+        else:
+            self._become(State.CONNECTING, "no batch has come yet", now)
         return []
 
-    def forget(self, now: float, *, until_clear: bool = False) -> None:
+    def forget(self, now: float, *, until_clear: bool = False, until_word: bool = False) -> None:
         """The view was emptied from outside: what was published before must not be applied any more.
 
-        `until_clear`: the engine will publish AllBlocksCleared for the same cause.
+        `until_clear`: the engine will publish AllBlocksCleared for the same cause. `until_word`: it may,
+        and if its next batch has none, its cache is what the history says.
         """
         self._lost = self._truncated = ""
         self._awaiting_clear = _MOST_ON_THEIR_WAY if until_clear else 0
-        self._held.clear()
-        self._held_bytes = 0
+        self._awaiting_word = until_word and self._can_replay
         if self.state is State.REPLAYING:
+            if until_clear:
+                return  # the clear may be in the replay: what comes before it is skipped as it comes
+            self._held.clear()
             self._position = None
         if self.state is not State.CONNECTING:
             self._settle(now)
 
     def completed(self, now: float) -> list[Step]:
         """A request that makes the rank store blocks has completed; its events should have come."""
-        self._unheard += 1
-        if self._unheard < _UNHEARD_REQUESTS or now - self._heard < _UNHEARD_SECONDS:
+        self._silence.request()
+        if self.state is State.SILENT or self.state is State.REPLAYING or not self._silence.overdue(now):
             return []
-        if self.state not in {State.LIVE, State.DEGRADED, State.CONNECTING}:
+        if self._can_replay:
+            return self._ask(now, "looking for events that did not come")
+        return self._fall_silent(now)
+
+    def heal(self, now: float) -> list[Step]:
+        """Try to rebuild what is lost from the engine's history; called now and then."""
+        if self.state is not State.DEGRADED or not self._can_replay:
             return []
-        self._become(State.SILENT, _UNHEARD_WHY, now)
-        return self._ask(now, "looking for events that did not come") if self._can_replay else []
+        return self._rebuild(now, "rebuilding from the history")
+
+    def distrust(self, now: float) -> list[Step]:
+        """The engine's answers contradict the view again and again: begin anew."""
+        if self.state is State.REPLAYING:
+            return []
+        self._lost = self._truncated = ""
+        steps: list[Step] = [Reset("contradicted")]
+        if self._can_replay:
+            return steps + self._rebuild(now, "the engine's answers contradict the view")
+        self._settle(now)
+        return steps
+
+    def damaged(self, why: str, now: float) -> None:
+        """An event could not be applied."""
+        self._lost = why
+        if self.state is not State.REPLAYING:
+            self._settle(now)
 
     def live(self, seq: int, batch: Batch, now: float, size: int = 0) -> list[Step]:
         """Take a live batch of `size` bytes. Common case (the next one): one comparison, one list."""
-        self._unheard, self._heard = 0, now
+        self._silence.batch(now)
+        self._unlinked = ""
         if self.state is State.REPLAYING:
-            self._hold(seq, batch, size)
+            self._held.add(seq, batch, size)
             return []
         return self._take(seq, batch, now)
 
@@ -176,6 +167,8 @@ class Cursor:
         """Take a batch of the replay that was asked for."""
         if self.state is not State.REPLAYING:
             return []
+        if self._rebuilding:
+            return self._start_anew(seq, batch, now)
         if self._checking:
             self._checking = False
             if seq == self._position and batch.ts != self.last_ts:
@@ -183,9 +176,9 @@ class Cursor:
         standing = self._standing(seq, batch)
         if standing in (Standing.DUPLICATE, Standing.RESTART):
             return []
-        self._unheard, self._heard = 0, now
+        self._silence.batch(now)
         if standing is Standing.GAP:
-            self._lose(seq)
+            self._lose(seq, "the engine does not have them")
         return self._apply(seq, batch, now)
 
     def replay_ended(self, now: float, failure: str = "") -> list[Step]:
@@ -195,12 +188,15 @@ class Cursor:
         if self._checking and not failure:
             # The engine does not even have the batch that we applied last: it never sent it.
             return self._restart(now)
+        self._rebuilding = False
         stuck = bool(failure) or self._asked_at == self._position
         if self._position is None:
             if failure:
                 self._truncated = f"no history: {failure}"
             else:
-                self._position = -1
+                self._position, self._truncated = -1, ""
+        if not self._held and self._silence.overdue(now):
+            return self._fall_silent(now)
         self._settle(now)
         return self._release(now, stuck=stuck, failure=failure)
 
@@ -208,50 +204,62 @@ class Cursor:
         """Take the held batches in their order; `stuck`: the first of them is not to be asked for again."""
         steps: list[Step] = []
         while self._held and self.state is not State.REPLAYING:
-            seq, batch = self._held.popleft()
+            seq, batch = self._held.take()
             if stuck and self._standing(seq, batch) is Standing.GAP:
                 self._lose(seq, failure or "the engine no longer has them")
                 steps += self._apply(seq, batch, now)
             else:
-                steps += self._take(seq, batch, now, waiting=True)
+                steps += self._take(seq, batch, now, True)
             stuck = False
-        if not self._held:
-            self._held_bytes = 0
         return steps
 
-    def _hold(self, seq: int, batch: Batch, size: int) -> None:
-        if len(self._held) < self._hold_batches and self._held_bytes + size <= self._hold_bytes:
-            self._held.append((seq, batch))
-            self._held_bytes += size
-
-    def _take(self, seq: int, batch: Batch, now: float, *, waiting: bool = False) -> list[Step]:
+    def _take(self, seq: int, batch: Batch, now: float, waiting: bool = False) -> list[Step]:
         standing = self._standing(seq, batch)
+        if self._awaiting_word and standing is not Standing.DUPLICATE:
+            self._awaiting_word = False
+            if not batch.clears:
+                steps = self._rebuild(now, "the pause left the cache alone: rebuilding from the history")
+                return self._hold_for(steps, seq, batch, now, waiting)
         if standing is Standing.NEXT:
             return self._apply(seq, batch, now)
-        if standing is Standing.DUPLICATE:
-            self.duplicates += 1
-            return []
-        if standing is Standing.FIRST:
-            return self._apply(seq, batch, now)
-        if standing is Standing.RESTART:
-            return self._hold_for(self._restart(now), seq, batch, now, waiting=waiting)
+        return self._OTHERS[standing](self, seq, batch, now, waiting)
+
+    def _drop(self, _seq: int, _batch: Batch, _now: float, _waiting: bool) -> list[Step]:
+        self.duplicates += 1
+        return []
+
+    def _first(self, seq: int, batch: Batch, now: float, waiting: bool) -> list[Step]:
+        """Begin with a batch; a rank that was silent may have a history by now."""
+        if self.state is State.SILENT and self._can_replay:
+            return self._hold_for(self._ask(now, "reading the history"), seq, batch, now, waiting)
+        return self._apply(seq, batch, now)
+
+    def _anew(self, seq: int, batch: Batch, now: float, waiting: bool) -> list[Step]:
+        return self._hold_for(self._restart(now), seq, batch, now, waiting)
+
+    def _fetch(self, seq: int, batch: Batch, now: float, waiting: bool) -> list[Step]:
         self.gaps += 1
         if self._can_replay:
             why = f"batches {self._next()} to {seq - 1} did not come"
-            return self._hold_for(self._ask(now, why), seq, batch, now, waiting=waiting)
-        self._lose(seq, "the engine offers no replay")
+            return self._hold_for(self._ask(now, why), seq, batch, now, waiting)
+        self._lose(seq, _NO_REPLAY)
         return self._apply(seq, batch, now)
 
-    def _hold_for(
-        self, steps: list[Step], seq: int, batch: Batch, now: float, *, waiting: bool
-    ) -> list[Step]:
+    _OTHERS: ClassVar = {
+        Standing.FIRST: _first,
+        Standing.GAP: _fetch,
+        Standing.DUPLICATE: _drop,
+        Standing.RESTART: _anew,
+    }
+
+    def _hold_for(self, steps: list[Step], seq: int, batch: Batch, now: float, waiting: bool) -> list[Step]:
         """Keep a batch until the replay that `steps` asks for is over; without one, apply it now."""
         if self.state is not State.REPLAYING:
             return steps + self._apply(seq, batch, now)
         if waiting:
-            self._held.appendleft((seq, batch))
+            self._held.put_back(seq, batch)
         else:
-            self._held.append((seq, batch))
+            self._held.add(seq, batch, 0)
         return steps
 
     def _standing(self, seq: int, batch: Batch) -> Standing:
@@ -269,16 +277,19 @@ class Cursor:
             self._truncated = "; ".join(filter(None, (f"the history starts at batch {seq}", self._truncated)))
         self._position, self.last_ts, self._fresh = seq, batch.ts, False
         if batch.clears:
-            self.clears += 1
             self._lost = self._truncated = ""
             self._awaiting_clear = 0
+            self._awaiting_word = False
+        if self._awaiting_clear:
+            self.skipped += 1
+            # Of a replay any number can come before the clear.
+            self._awaiting_clear -= self.state is not State.REPLAYING
+            steps: list[Step] = []
+        else:
+            steps = [Apply(batch)]
         if self.state is not State.REPLAYING:
             self._settle(now)
-        if self._awaiting_clear:
-            self._awaiting_clear -= 1
-            self.skipped += 1
-            return []
-        return [Apply(batch)]
+        return steps
 
     def _ask(self, now: float, why: str) -> list[Step]:
         self.replays += 1
@@ -287,22 +298,45 @@ class Cursor:
         self._checking = self.last_seq is not None
         return [AskReplay(self.last_seq or 0)]
 
+    def _rebuild(self, now: float, why: str) -> list[Step]:
+        """Ask for the whole history; the view is emptied only once it begins to come."""
+        self.replays += 1
+        self._become(State.REPLAYING, why, now)
+        self._rebuilding, self._checking = True, False
+        return [AskReplay(0)]
+
+    def _start_anew(self, seq: int, batch: Batch, now: float) -> list[Step]:
+        """The history that the view is rebuilt from begins with this batch."""
+        self._rebuilding = False
+        self._position = None
+        self._lost = self._truncated = ""
+        return [Reset("rebuild"), *self._apply(seq, batch, now)]
+
     def _restart(self, now: float) -> list[Step]:
         """Another process counts anew: nothing of the old one is true any more."""
-        self._position, self.last_ts = None, 0.0
+        self.restarts += 1
+        self._position, self.last_ts, self._fresh = None, 0.0, False
         self._lost = self._truncated = ""
         self._awaiting_clear = 0
+        self._awaiting_word = False
         steps: list[Step] = [Reset("restart")]
         return steps + (self._ask(now, "the engine has restarted") if self._can_replay else [])
 
-    def _lose(self, seq: int, why: str = "the engine skipped them") -> None:
+    def _fall_silent(self, now: float) -> list[Step]:
+        """Claims of a rank that is not heard are worth nothing: begin anew with what comes next."""
+        self._become(State.SILENT, _SILENT_WHY, now)
+        self._position = None
+        self._lost = self._truncated = ""
+        return [Reset("silent")]
+
+    def _lose(self, seq: int, why: str) -> None:
         self._lost = f"batches {self._next()} to {seq - 1} are lost: {why}"
         self._awaiting_clear = 0
 
     def _settle(self, now: float) -> None:
-        """Be live, degraded or silent, by what has been lost since the view was last empty, or never came."""
-        if self._unheard >= _UNHEARD_REQUESTS:
-            self._become(State.SILENT, _UNHEARD_WHY, now)
+        """Be what the stream is between two replays."""
+        if self._unlinked:
+            self._become(State.CONNECTING, "; ".join(filter(None, (self._unlinked, self._truncated))), now)
         elif self._lost:
             self._become(State.DEGRADED, self._lost, now)
         else:

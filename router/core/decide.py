@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.core.cost import Candidate, Policy, Weights, choose
+from router.core.index import Match
 from router.core.wire import DEVICE_TIER
 
 if TYPE_CHECKING:
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from router.core.blocks import PromptBlocks
-    from router.core.index import Index, Match
+    from router.core.index import Index
     from router.core.rank import Rank
+
+_NOTHING = Match({}, {}, {})
 
 
 class Decision(msgspec.Struct, gc=False):
@@ -31,25 +34,40 @@ def match(index: Index, ranks: Sequence[Rank], prompt: PromptBlocks) -> dict[tup
     found = {}
     for block_size, bigram in sizes:
         if block_size:
-            keys = prompt.keys(block_size, bigram=bigram)
-            found[block_size, bigram] = index.match(keys[: prompt.usable(block_size)])
+            found[block_size, bigram] = _match(index, prompt, block_size, bigram=bigram)
     return found
 
 
 def candidates(index: Index, ranks: Sequence[Rank], prompt: PromptBlocks) -> list[Candidate]:
-    """Return the facts of every rank for this prompt, in tokens, in the order of `ranks`."""
+    """Return the facts of every rank for this prompt, in tokens, in the order of `ranks`.
+
+    About 0.2 us a rank, beside the match.
+    """
+    count = prompt.count
     if not prompt.tokens:
-        return [Candidate(rank, 0, 0, prompt.count) for rank in ranks]
-    found = match(index, ranks, prompt)
+        return [Candidate(rank, 0, 0, count) for rank in ranks]
+    found: dict[tuple[int | None, bool], Match] = {}
+    size, bigram, here = None, False, _NOTHING
     result = []
     for rank in ranks:
         view = rank.view
-        size = view.block_size or 0
-        here = found.get((size, view.bigram))
-        reach = here.reach.get(view.slot, 0) * size if here else 0
-        held = here.held.get(view.slot, 0) * size if here and reach else 0
-        result.append(Candidate(rank, held, reach - held, prompt.count - reach))
+        if view.block_size != size or view.bigram is not bigram:
+            size, bigram = view.block_size, view.bigram
+            here = found.get((size, bigram)) or _NOTHING
+            if size and (size, bigram) not in found:
+                here = found[size, bigram] = _match(index, prompt, size, bigram=bigram)
+        blocks = here.reach.get(view.slot)
+        if blocks:
+            reach = blocks * (size or 0)
+            held = here.held.get(view.slot, 0) * (size or 0)
+            result.append(Candidate(rank, held, reach - held, count - reach))
+        else:
+            result.append(Candidate(rank, 0, 0, count))
     return result
+
+
+def _match(index: Index, prompt: PromptBlocks, block_size: int, *, bigram: bool) -> Match:
+    return index.match(prompt.keys(block_size, bigram=bigram)[: prompt.usable(block_size)])
 
 
 def decide(
@@ -75,7 +93,7 @@ def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> list[int]:
         return []
     keys = prompt.keys(view.block_size, bigram=view.bigram)[chosen.cached_tokens // view.block_size :]
     view.predicted.add(keys, now)
-    return keys
+    return keys.tolist()
 
 
 def overlap_by_tier(match_: Match, rank: Rank, tokens: int) -> dict[str, int]:

@@ -6,7 +6,7 @@ nothing, and join when the parent comes. Never attached to the root: that would 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from router.core.wire import Hash, Stored
 
@@ -14,38 +14,45 @@ from router.core.wire import Hash, Stored
 class Orphans:
     """At most `bound` blocks, the oldest runs leave first."""
 
-    __slots__ = ("_bound", "_runs", "blocks")
+    __slots__ = ("_bound", "_members", "_runs", "blocks")
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._runs: OrderedDict[Hash, list[Stored]] = OrderedDict()
+        # How often each hash is among the runs: most removals are of none of them.
+        self._members: Counter[Hash] = Counter()
         self.blocks = 0
 
     def keep(self, run: Stored) -> None:
         """Hold a run until its parent is stored."""
         assert run.parent is not None  # noqa: S101 - a run without a parent starts at the root
         self._runs.setdefault(run.parent, []).append(run)
-        self.blocks += len(run.hashes)
+        self._count(run)
         while self.blocks > self._bound:
             _, runs = self._runs.popitem(last=False)
-            self.blocks -= sum(len(old.hashes) for old in runs)
+            for old in runs:
+                self._discount(old)
 
     def claim(self, parents: list[Hash]) -> list[Stored]:
         """Return, and let go of, the runs that any of these hashes is the parent of."""
         if not self._runs:
             return []
         claimed = [run for parent in parents for run in self._runs.pop(parent, ())]
-        self.blocks -= sum(len(run.hashes) for run in claimed)
+        for run in claimed:
+            self._discount(run)
         return claimed
 
     def drop(self, hashes: list[Hash], tier: str) -> None:
         """Forget runs from the first of these removed blocks on, in that tier."""
-        if not self._runs:
+        gone = self._members.keys() & hashes if self._runs else None
+        if not gone:
             return
-        gone = set(hashes)
         for parent, runs in list(self._runs.items()):
             left = [kept for run in runs if (kept := _before(run, gone, tier)).hashes]
-            self.blocks -= sum(len(run.hashes) for run in runs) - sum(len(run.hashes) for run in left)
+            for run in runs:
+                self._discount(run)
+            for run in left:
+                self._count(run)
             if left:
                 self._runs[parent] = left
             else:
@@ -53,8 +60,21 @@ class Orphans:
 
     def clear(self) -> None:
         """Forget all."""
-        self._runs.clear()
+        self._runs = OrderedDict()
+        self._members = Counter()
         self.blocks = 0
+
+    def _count(self, run: Stored) -> None:
+        self.blocks += len(run.hashes)
+        self._members.update(run.hashes)
+
+    def _discount(self, run: Stored) -> None:
+        self.blocks -= len(run.hashes)
+        for block in run.hashes:
+            if self._members[block] > 1:
+                self._members[block] -= 1
+            else:
+                del self._members[block]
 
 
 def _before(run: Stored, gone: set[Hash], tier: str) -> Stored:

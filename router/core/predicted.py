@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from router.core.index import Index, strike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 
 class Predicted:
@@ -57,8 +57,8 @@ class Predicted:
                 return
             self.settle(key)
 
-    def surrender(self, slot: int) -> Iterator[int]:
-        """Start anew under another slot; return the old keys, for the sweep."""
+    def surrender(self, slot: int) -> dict[int, float]:
+        """Start anew under another slot; return the old predictions, for the sweep."""
         old, self._until = self._until, {}
         self._bit = 1 << slot
-        return iter(old)
+        return old

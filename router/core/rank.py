@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Rank:
-    """`worker` is the worker's URL as the operator gave it, `rank` its data-parallel rank."""
+    """`worker` is the worker's URL as the operator gave it, `rank` its data-parallel rank.
+
+    `contradictions`: answers in a row that reported fewer cached tokens than the view had claimed.
+    """
 
     worker: str
     rank: int
     view: View
     load: Load = field(default_factory=Load)
+    contradictions: int = 0

@@ -6,22 +6,46 @@ hashes are opaque: they serve only to find the block that a parent or a removal 
 vLLM can hold several physical copies of one block and tells of each (0.32: three identical prompts
 decoded at once store one hash three times, and remove it three times), so there a block is gone with its
 last copy (`counts_copies`). SGLang's radix tree holds one node per content, so there a store of a known
-block changes nothing and one removal ends it.
+block changes nothing and one removal ends it. A store that begins at the root with a block long known is
+no new copy: prefix hits store nothing, so it is a report of what is there (`kv_cache_report_mode: full`).
+
+An event of many blocks is applied in pieces: the first at once, the rest when the index is swept, so that
+no event holds up the loop; what comes after it waits for it, but a clear never does.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_64_intdigest
 
 from router.core.blocks import Namespace, block_keys, namespace_root
-from router.core.index import Index, strike
+from router.core.index import as_keys
+from router.core.names import Names
 from router.core.orphans import Orphans
+from router.core.packed import fingerprint
+from router.core.pieces import PIECE_BLOCKS, Doubt, Piece, doubts, pieces
 from router.core.predicted import Predicted
+from router.core.states import NOBODY
+from router.core.tree import ROOT, Run
 from router.core.wire import Batch, Cleared, Event, Hash, Removed, Stored
 
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable
+
+    from router.core.index import Index
+
 # Only full attention says that a prefix is usable; sliding windows and Mamba groups do not (vLLM 0.32).
-_PREFIX_KINDS = frozenset({None, "full_attention", "mla_attention", "sink_full_attention"})
+_PREFIX_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 MAX_TIERS = 8
+MAX_GROUPS = 8
+# Blocks applied at once; about 1 ms.
+_AT_ONCE = 1024
+# Identical prompts scheduled together may store their first blocks twice, at nearly the same time.
+_TOGETHER_SECONDS = 1.0
 
 
 class View:
@@ -47,154 +71,290 @@ class View:
         self._index = index
         self.slot = index.take_slot()
         self.predicted = Predicted(index, self.slot, ttl=predicted_ttl, bound=predicted_bound)
-        self._held: dict[str, dict[Hash, int]] = {}
-        self._copies: dict[tuple[str, Hash], int] = {}
-        self._group: int | None = None
         self.orphans = Orphans(orphan_bound)
         self.resets: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
+        self._names = Names(
+            index.tree,
+            None if counts_copies else index.names(model),
+            forget=self._forget,
+            is_held=index.is_held,
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        self._holder = self._index.holders[self.slot]
+        self._tiers: dict[str, int] = {}
+        self._groups: dict[int, int] = {}
+        # Where stores go, by tier, group and kind of group.
+        self._places: dict[tuple[str, int, str | None], int] = {}
+        self._reported: dict[Hash, float] = {}
+        self._waiting: deque[Piece] = deque()
+        self._is_queued = False
+        self._ts = 0.0
+        self.orphans.clear()
 
     def blocks(self) -> dict[str, int]:
         """Return the number of blocks held, by tier."""
-        return {tier: len(held) for tier, held in self._held.items()}
+        return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._tiers.items()}
 
     def apply(self, batch: Batch) -> None:
-        """Apply a batch's events in order. About 0.5 us a block."""
+        """Apply a batch's events in order. About 1 us a block."""
         self.events["undecodable"] += batch.undecodable
+        self._ts = batch.ts
+        left = _AT_ONCE
         for event in batch.events:
-            self.apply_event(event)
+            if isinstance(event, Cleared):
+                self.events["cleared"] += 1
+                self.reset("all_blocks_cleared")
+                continue
+            self.events["stored" if type(event) is Stored else "removed"] += 1
+            size = len(event.hashes)
+            if size <= PIECE_BLOCKS and left > 0 and not self._waiting:
+                self._apply(event)
+                left -= size
+            else:
+                self._waiting.extend(pieces(event))
+        if self._waiting:
+            self._continue(left)
 
     def apply_event(self, event: Event) -> None:
         """Apply one event."""
-        if type(event) is Stored:
+        self.apply(Batch(self._ts, [event], None))
+
+    def work(self, blocks: int) -> bool:
+        """Go on with what waits, about so many blocks; say whether anything is left."""
+        while self._waiting and blocks > 0:
+            event = self._waiting.popleft()
+            blocks -= len(event.hashes)
+            self._apply(event)
+        self._is_queued = bool(self._waiting)
+        return self._is_queued
+
+    def _continue(self, blocks: int) -> None:
+        if not self._is_queued and self.work(blocks):
+            self._index.wait_for(self)
+
+    def _apply(self, event: Piece) -> None:
+        if isinstance(event, Stored):
             self._store(event)
-        elif type(event) is Removed:
+        elif isinstance(event, Removed):
             self._remove(event)
-        elif type(event) is Cleared:
-            self.events["cleared"] += 1
-            self.reset("all_blocks_cleared")
+        else:
+            self._doubt(event)
 
     def reset(self, cause: str) -> None:
         """Forget every block of every tier, predicted ones too, in O(1); the cause is counted."""
         self.resets[cause] += 1
         old_slot, self.slot = self.slot, self._index.take_slot()
         self._retire(old_slot)
-        self._held = {}
-        self._copies = {}
-        self.orphans.clear()
+        self._begin()
 
     def close(self) -> None:
         """Give the slot back; the view must not be used any more."""
         self._retire(self.slot)
+        self._waiting.clear()
 
     def _retire(self, slot: int) -> None:
-        marks = [(self._index.masks(tier), iter(held.values())) for tier, held in self._held.items()]
-        marks.append((self._index.predicted, self.predicted.surrender(self.slot)))
-        self._index.retire(slot, marks)
+        self._index.retire(slot, self.predicted.surrender(self.slot), self._names.surrender())
 
     def _store(self, event: Stored) -> None:
-        self.events["stored"] += 1
-        if not self._takes(event):
-            return
-        start = self._key_before(event)
+        plane = self._places.get((event.tier, event.group, event.kind))
+        if plane is None or not event.tokens or not event.aligned:
+            plane = self._plane(event)
+            if plane is None:
+                return
+        start = self._before(event)
         if start is None:
             self.events["orphaned"] += 1
             self.orphans.keep(event)
             return
-        waiting = [(event, start)]
-        while waiting:
-            run, start = waiting.pop()
-            self._hold(run, start)
-            for child in self.orphans.claim(run.hashes):
-                after = self._key_before(child)
-                if after is not None:
-                    waiting.append((child, after))
+        if not (len(event.hashes) == 1 and start[0] and self._append(event, plane, *start)):
+            self._hold(event, plane, *start)
+        children = self.orphans.claim(event.hashes) if self.orphans.blocks else None
+        if children:
+            self._waiting.extendleft(reversed([piece for child in children for piece in pieces(child)]))
 
-    def _takes(self, event: Stored) -> bool:
-        """Say whether a store can be part of this view; what cannot is counted by its reason."""
-        if event.kind not in _PREFIX_KINDS or (self._group is not None and event.group != self._group):
+    def _plane(self, event: Stored) -> int | None:
+        """Return where a store belongs, None when it cannot be part of this view, counted by its reason."""
+        group = self._group(event)
+        if group is None:
             self.events["skipped_group"] += 1
-            return False
-        if not event.tokens and event.hashes:
-            self._lift(event)
-            return False
-        if not event.aligned:
+        elif not event.tokens and event.hashes:
+            self._lift(event, group)
+        elif not event.aligned:
             self.events["skipped_misaligned"] += 1
-            return False
-        if event.tier not in self._held and len(self._held) >= MAX_TIERS:
+        elif event.tier not in self._tiers and len(self._tiers) >= MAX_TIERS:
             self.events["skipped_tier"] += 1
-            return False
-        self._group = event.group
-        return True
-
-    def _key_before(self, event: Stored) -> int | None:
-        """Return the key that an event's first block is chained to, None when its parent is not known."""
-        if event.parent is None:
-            namespace = Namespace(self.model, event.lora, event.cache_salt)
-            return namespace_root(namespace, event.block_size, bigram=event.bigram)
-        return self._known(event.parent)
-
-    def _known(self, block: Hash) -> int | None:
-        for held in self._held.values():
-            key = held.get(block)
-            if key is not None:
-                return key
+        else:
+            plane = self._open(event.tier, event.group, group)
+            self._places[event.tier, event.group, event.kind] = plane
+            return plane
         return None
 
-    def _hold(self, event: Stored, start: int) -> None:
-        self.block_size, self.bigram = event.block_size, event.bigram
-        keys = block_keys(event.tokens, event.block_size, start, bigram=event.bigram, extras=event.extras)
-        held = self._held.setdefault(event.tier, {})
-        masks, bit = self._index.masks(event.tier), 1 << self.slot
-        for block, key in zip(event.hashes, keys, strict=True):
-            known = held.get(block)
-            if known == key:
-                self._count_copy(event.tier, block)
-                continue
-            if known is not None:
-                strike(masks, known, bit)
-            held[block] = key
-            masks[key] = masks.get(key, 0) | bit
-        if self.predicted:
-            for key in keys:
-                self.predicted.settle(key)
+    def _group(self, event: Stored) -> int | None:
+        """Return the place of an event's group among those of full attention, None when it is none.
 
-    def _lift(self, event: Stored) -> None:
+        Engines that do not say what a group is (before vLLM 0.32) are taken by their first.
+        """
+        group = self._groups.get(event.group)
+        if event.kind is None:
+            return group if group is not None or self._groups else 0
+        if event.kind not in _PREFIX_KINDS or (group is None and len(self._groups) >= MAX_GROUPS):
+            return None
+        return len(self._groups) if group is None else group
+
+    def _open(self, tier: str, group: int, place: int) -> int:
+        """Return the plane of a tier and group; a rank's further groups must then hold every block too."""
+        if group not in self._groups:
+            self._groups[group] = place
+            if place:
+                self._index.states.group_slot(place, self._holder.bit)
+        if tier not in self._tiers:
+            self._tiers[tier] = self._index.states.plane(tier, 0)
+        return self._tiers[tier] if not place else self._index.states.plane(tier, place)
+
+    def _before(self, event: Stored) -> Run | None:
+        """Return row and key that an event's first block follows, None when its parent is not known."""
+        if event.parent is None:
+            namespace = Namespace(self.model, event.lora, event.cache_salt)
+            return ROOT, namespace_root(namespace, event.block_size, bigram=event.bigram)
+        row = self._names.row(fingerprint(event.parent))
+        if row and self._holder.holds(row):
+            return row, self._index.tree.keys[row]
+        return None
+
+    def _append(self, event: Stored, plane: int, row: int, key: int) -> bool:
+        """Hold one block below an end of the tree, as when tokens are decoded; say whether it was that."""
+        tree = self._index.tree
+        if tree.children[row] or event.extras or tree.blocks >= tree.bound or self.predicted:
+            return False
+        self.block_size, self.bigram = event.block_size, event.bigram
+        key = xxh3_64_intdigest(event.tokens, key)
+        new = tree.append(key, row, self._index.states.alone(plane, self.slot), self._index.stamp)
+        self._holder.gain(plane, 1)
+        if not self._names.note_one(event, new, key):
+            self._leave(event)
+        return True
+
+    def _hold(self, event: Stored, plane: int, row: int, key: int) -> None:
+        self.block_size, self.bigram = event.block_size, event.bigram
+        keys = block_keys(event.tokens, event.block_size, key, bigram=event.bigram, extras=event.extras)
+        if len(keys) != len(event.hashes):
+            self.events["skipped_misaligned"] += 1
+            return
+        tree = self._index.tree
+        runs = tree.locate(keys, row) if not row or tree.children[row] else []
+        known = sum([length for _, length in runs]) if runs else 0
+        if len(keys) - known > self._index.room():
+            self._index.make_room(len(keys) - known)
+            self._apply(event)
+            return
+        counts = self.counts_copies and self._counts_again(event, runs, plane)
+        fresh = self._grow(keys, known, runs, row, plane) if known < len(keys) else []
+        if not self._names.note(event, keys, runs + fresh, known):
+            self._leave(event)
+            return
+        for first, length in runs:
+            self._holder.mark(first, length, plane, counts=counts)
+        if self.predicted:
+            for one in keys:
+                self.predicted.settle(one)
+
+    def _grow(self, keys: array[int], known: int, runs: list[Run], row: int, plane: int) -> list[Run]:
+        """Hold the blocks of a chain that are in no view yet, behind the known ones; return their runs."""
+        after = runs[-1][0] + runs[-1][1] - 1 if runs else row
+        state = self._index.states.alone(plane, self.slot)
+        self._holder.gain(plane, len(keys) - known)
+        return self._index.tree.grow(keys[known:] if known else keys, after, state, self._index.stamp)
+
+    def _counts_again(self, event: Stored, runs: list[Run], plane: int) -> bool:
+        """Say whether a block that is held and stored again is one more copy."""
+        if event.parent is not None:
+            return True
+        first, reported = event.hashes[0], self._reported
+        tree, states = self._index.tree, self._index.states
+        if runs and states.holds(tree.states[runs[0][0]], plane, self._holder.bit):
+            return self._ts - reported.get(first, float("-inf")) <= _TOGETHER_SECONDS
+        reported.pop(first, None)
+        reported[first] = self._ts
+        while self._ts - next(iter(reported.values())) > _TOGETHER_SECONDS:
+            del reported[next(iter(reported))]
+        return True
+
+    def _leave(self, event: Stored) -> None:
+        """Begin anew with a table of hashes of its own."""
+        waiting, queued = self._waiting, self._is_queued
+        self.reset("hash_conflict")
+        self._waiting, self._is_queued = waiting, queued
+        self._names.leave()
+        self._apply(event)
+
+    def _lift(self, event: Stored, group: int) -> None:
         """Attach a tier to known blocks: offload connectors store hashes without tokens (vLLM 0.32)."""
         for block in event.hashes:
-            key = self._known(block)
-            if key is None or (event.tier not in self._held and len(self._held) >= MAX_TIERS):
+            row = self._names.row(fingerprint(block))
+            full = event.tier not in self._tiers and len(self._tiers) >= MAX_TIERS
+            if not row or full or not self._holder.holds(row):
                 self.events["skipped_placeholder"] += 1
                 continue
-            self._held.setdefault(event.tier, {})[block] = key
-            masks = self._index.masks(event.tier)
-            masks[key] = masks.get(key, 0) | (1 << self.slot)
-
-    def _count_copy(self, tier: str, block: Hash) -> None:
-        if self.counts_copies:
-            self._copies[tier, block] = self._copies.get((tier, block), 0) + 1
+            self._holder.mark(row, 1, self._open(event.tier, event.group, group), counts=False)
 
     def _remove(self, event: Removed) -> None:
-        self.events["removed"] += 1
-        if self._group is not None and event.group != self._group:
+        place = self._groups.get(event.group)
+        if place is None and self._groups:
             self.events["skipped_group"] += 1
             return
         self.orphans.drop(event.hashes, event.tier)
-        held = self._held.get(event.tier)
-        if held is None:
+        if event.tier not in self._tiers:
             return
-        masks, bit = self._index.masks(event.tier), 1 << self.slot
+        plane = self._tiers[event.tier] if not place else self._index.states.plane(event.tier, place)
         for block in event.hashes:
-            if self._copies and self._drop_copy(event.tier, block):
-                continue
-            key = held.pop(block, None)
-            if key is not None:
-                strike(masks, key, bit)
-                self.predicted.settle(key)
+            name = fingerprint(block)
+            row = self._names.row(name)
+            if row:
+                self._unmark(row, plane, name)
+        if self._index.tree.loose:
+            self._index.rouse()
 
-    def _drop_copy(self, tier: str, block: Hash) -> bool:
-        """Take one of several copies away; say whether there was more than one."""
-        more = self._copies.pop((tier, block), 0)
-        if more > 1:
-            self._copies[tier, block] = more - 1
-        return more > 0
+    def _unmark(self, row: int, plane: int, name: int) -> None:
+        """Note that the rank holds a block in one plane no more; with its last holder its name goes."""
+        left = self._holder.unmark(row, plane)
+        if left is None:
+            return
+        tree = self._index.tree
+        if self.predicted:
+            self.predicted.settle(tree.keys[row])
+        if not self._holder.holds(row):
+            self._names.drop_own(name)
+        if left == NOBODY:
+            self._names.drop_shared(name, row)
+            tree.release(row)
+
+    def _forget(self, row: int) -> None:
+        self._holder.drop(row)
+
+    def contradict(self, keys: Iterable[int], held_blocks: int) -> None:
+        """Drop what is claimed of a prompt beyond the blocks that the engine says it found.
+
+        `keys` are those of the whole prompt (PromptBlocks.keys), `held_blocks` the engine's `cached_tokens`
+        in blocks. Predictions beyond go too. Counted in `events["contradicted"]`, in blocks. About 1.5 us a
+        block; of long prompts the first blocks go at once, the rest when the index is swept.
+        """
+        chained = as_keys(keys)
+        for key in chained[held_blocks:] if self.predicted else ():
+            self.predicted.settle(key)
+        pieces_of_doubt = doubts(chained, held_blocks)
+        first = next(pieces_of_doubt, None)
+        if first is not None:
+            self._doubt(first)
+        self._waiting.extend(pieces_of_doubt)
+        if self._waiting:
+            self._continue(0)
+
+    def _doubt(self, doubt: Doubt) -> None:
+        runs = self._index.tree.locate(doubt.keys, ROOT)
+        rows = list(chain.from_iterable(range(row, row + length) for row, length in runs))
+        for row in reversed(rows[doubt.start :]):
+            if self._holder.drop(row):
+                self.events["contradicted"] += 1

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from router.engines.description import Description
+    from router.streams.stream import Stream
 
 T = TypeVar("T")
 # Work left by resets and large events done per turn of the loop, about half a millisecond.
@@ -132,12 +133,18 @@ class Fleet:
         """Note that a rank's worker could not be reached."""
         self._supervisors[rank.worker].suspect(why)
 
-    def stored(self, rank: Rank) -> None:
-        """Take note that a request has completed on a rank which makes it store blocks."""
+    def stream_of(self, rank: Rank) -> Stream | None:
+        """Return what feeds a rank's view."""
         streams = self.workers[rank.worker].streams
-        stream = streams[rank.rank] if rank.rank < len(streams) else None
+        return streams[rank.rank] if rank.rank < len(streams) else None
+
+    def distrust(self, rank: Rank) -> None:
+        """Let a rank whose claims fail again and again begin anew."""
+        stream = self.stream_of(rank)
         if stream is not None:
-            stream.completed()
+            stream.distrust()
+        else:
+            rank.view.reset("contradicted")
 
     def rank_headers(self, rank: Rank) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers that pin a request to a rank."""

@@ -25,6 +25,8 @@ ROUTES = frozenset(
         "/v1/completions",
         "/v1/chat/completions",
         "/generate",
+        "/v1/responses",
+        "/v1/messages",
         "/v1/models",
         "/health",
         "/ready",

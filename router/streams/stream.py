@@ -120,6 +120,10 @@ class Stream:
         """Take note that a request which makes the rank store blocks has completed."""
         self._carry_out(self.cursor.completed(time.monotonic()))
 
+    def distrust(self) -> None:
+        """Begin anew: the engine's answers contradict the view again and again."""
+        self._carry_out(self.cursor.distrust(time.monotonic()))
+
     def heal(self) -> None:
         """Try to make a degraded view whole; called now and then."""
         self._carry_out(self.cursor.heal(time.monotonic()))

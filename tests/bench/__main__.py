@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import decision, prompts, proxy
+from tests.bench import decision, ingest, match, memory, prompts, proxy, reset, workers
 
-TABLES = {"decision": decision.main, "prompts": prompts.main, "proxy": proxy.main}
+TABLES = {
+    "decision": decision.main,
+    "match": match.main,
+    "ingest": ingest.main,
+    "memory": memory.main,
+    "reset": reset.main,
+    "prompts": prompts.main,
+    "proxy": proxy.main,
+    "workers": workers.main,
+}
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(TABLES)

@@ -42,6 +42,9 @@ def test_a_chain_continues_from_any_block(ids: list[int], size: int, at: int) ->
         namespace_root(Namespace("m", "ab", None), 4),
         namespace_root(BASE, 8),
         namespace_root(BASE, 4, bigram=True),
+        namespace_root(Namespace("m", text=True), 4),
+        namespace_root(Namespace("m", text=True), 4, bigram=True),
+        namespace_root(Namespace("m", "a", text=True), 4),
     ],
 )
 def test_namespaces_never_share_a_root(other: int) -> None:
@@ -70,6 +73,11 @@ def test_extra_keys_make_a_block_and_all_after_it_different() -> None:
 @pytest.mark.parametrize(("count", "usable"), [(0, 0), (1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
 def test_the_last_prompt_token_never_counts_as_cached(count: int, usable: int) -> None:
     assert PromptBlocks(b"", count, BASE).usable(4) == usable
+
+
+def test_of_several_prompts_only_what_the_first_holds_counts_as_cached() -> None:
+    assert PromptBlocks(pack_tokens(range(9)), 30, BASE, reusable=8).usable(4) == 2
+    assert PromptBlocks(pack_tokens(range(9)), 30, BASE, reusable=7).usable(4) == 1
 
 
 @pytest.mark.parametrize("ids", [[-1], [2**32], ["a"], [1.5], [None]])

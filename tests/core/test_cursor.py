@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.cursor import Apply, AskReplay, Cursor, Reset, State, Step
+from router.core.cursor import Cursor
+from router.core.steps import Apply, AskReplay, Reset, State, Step
 from router.core.wire import Batch, Cleared, Event
 
 
@@ -124,7 +125,7 @@ def test_a_hole_that_replay_cannot_fill_degrades_the_view_and_does_not_ask_for_e
 
 def test_an_engine_that_does_not_have_the_last_batch_is_another_process() -> None:
     cursor, log = live_at(5)
-    log.take(cursor.reconnected(0.0))
+    log.take(cursor.linked(0.0, again=True))
     assert log.asked == [5]
     log.take(cursor.replay_ended(0.0))
     assert (log.resets, log.asked) == (["restart"], [5, 0])
@@ -135,7 +136,7 @@ def test_an_engine_that_does_not_have_the_last_batch_is_another_process() -> Non
 
 def test_a_lost_connection_that_comes_back_to_the_same_process_costs_nothing() -> None:
     cursor, log = live_at(2)
-    log.take(cursor.reconnected(0.0))
+    log.take(cursor.linked(0.0, again=True))
     log.take(cursor.replayed(2, batch(3.0), 0.0))
     log.take(cursor.replayed(3, batch(4.0), 0.0))
     log.take(cursor.replay_ended(0.0))
@@ -146,7 +147,7 @@ def test_without_replay_a_lower_number_on_a_fresh_connection_is_a_restart_whatev
     cursor, log = connected(can_replay=False)
     for seq in (0, 1, 2):
         log.take(cursor.live(seq, batch(seq + 100.0), 0.0))
-    log.take(cursor.reconnected(0.0))
+    log.take(cursor.linked(0.0, again=True))
     log.take(cursor.live(0, batch(5.0), 0.0))
     assert (log.resets, log.applied) == (["restart"], [5.0])
     log.take(cursor.live(1, batch(6.0), 0.0))
@@ -182,6 +183,84 @@ def test_a_view_emptied_during_a_replay_gets_nothing_that_is_older() -> None:
     assert log.applied == [1.0, 2.0, 3.0, 7.0]
 
 
+def test_a_flush_during_a_replay_skips_what_is_older_and_loses_nothing_that_is_newer() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.live(70, batch(71.0), 0.0))
+    cursor.forget(0.0, until_clear=True)
+    for seq in range(2, 80):
+        log.take(cursor.replayed(seq, batch(seq + 1.0, *([Cleared()] if seq == 75 else [])), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert log.applied == [1.0, 2.0, 3.0, 76.0, 77.0, 78.0, 79.0, 80.0]
+
+
+def test_a_pause_that_cleared_nothing_gives_the_history_back_with_the_next_batch() -> None:
+    cursor, log = live_at(2)
+    cursor.forget(0.0, until_word=True)
+    log.applied.clear()
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    assert (cursor.state, log.asked) == (State.REPLAYING, [0])
+    for seq in range(4):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (log.resets, log.applied, cursor.state) == (["rebuild"], [1.0, 2.0, 3.0, 4.0], State.LIVE)
+
+
+def test_a_pause_that_cleared_says_so_with_the_next_batch_and_nothing_older_returns() -> None:
+    cursor, log = live_at(2)
+    cursor.forget(0.0, until_word=True)
+    log.applied.clear()
+    log.take(cursor.live(3, batch(4.0, Cleared()), 0.0))
+    log.take(cursor.live(4, batch(5.0), 0.0))
+    assert (log.asked, log.applied, cursor.state) == ([], [4.0, 5.0], State.LIVE)
+
+
+def test_a_degraded_view_is_rebuilt_from_a_complete_history() -> None:
+    cursor, log = live_at(0)
+    log.take(cursor.live(5, batch(6.0), 0.0))
+    log.take(cursor.replay_ended(0.0, "no answer"))
+    assert cursor.state is State.DEGRADED
+    log.take(cursor.heal(30.0))
+    log.take(cursor.live(6, batch(7.0), 30.0))
+    assert log.applied == [1.0, 6.0]
+    for seq in range(6):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 30.0))
+    log.take(cursor.replay_ended(30.0))
+    assert (cursor.state, log.applied) == (State.LIVE, [seq + 1.0 for seq in range(7)])
+
+
+def test_a_rebuild_that_is_not_answered_leaves_the_view_as_it_is() -> None:
+    cursor, log = live_at(0)
+    log.take(cursor.live(5, batch(6.0), 0.0))
+    log.take(cursor.replay_ended(0.0, "no answer"))
+    log.take(cursor.heal(30.0))
+    log.take(cursor.replay_ended(32.0, "no answer"))
+    assert (cursor.state, log.applied, log.resets) == (State.DEGRADED, [1.0, 6.0], [])
+
+
+def test_without_a_connection_the_stream_is_connecting_and_says_why() -> None:
+    cursor, log = Cursor(can_replay=True), Log()
+    cursor.unlinked("no connection to tcp://a:1", 0.0)
+    log.take(cursor.connect(0.0))
+    log.take(cursor.replay_ended(2.0, "no answer"))
+    assert (cursor.state, cursor.why) == (
+        State.CONNECTING,
+        "no connection to tcp://a:1; no history: no answer",
+    )
+    log.take(cursor.linked(3.0, again=False))
+    log.take(cursor.replay_ended(3.0))
+    assert (cursor.state, log.asked) == (State.LIVE, [0, 0])
+    cursor.unlinked("the connection was lost", 4.0)
+    assert (cursor.state, cursor.why) == (State.CONNECTING, "the connection was lost")
+
+
+def test_damage_degrades_the_view() -> None:
+    cursor, log = live_at(0)
+    cursor.damaged("an event could not be applied", 0.0)
+    assert (cursor.state, cursor.why) == (State.DEGRADED, "an event could not be applied")
+    log.take(cursor.live(1, batch(2.0, Cleared()), 0.0))
+    assert cursor.state is State.LIVE
+
+
 def test_a_degraded_view_is_live_again_once_it_is_emptied() -> None:
     cursor, log = connected(can_replay=False)
     log.take(cursor.live(0, batch(1.0), 0.0))
@@ -196,21 +275,25 @@ def test_a_rank_where_requests_complete_and_no_events_come_is_silent_until_they_
     for now in (1.0, 2.0, 3.0, 9.9):
         assert cursor.completed(now) == []
     log.take(cursor.completed(10.0))
-    assert cursor.state is State.SILENT
-    log.take(cursor.live(1, batch(2.0), 11.0))
-    assert (cursor.state, log.applied) == (State.LIVE, [1.0, 2.0])
+    assert (cursor.state, log.resets) == (State.SILENT, ["silent"])
+    log.take(cursor.live(5, batch(2.0), 11.0))
+    assert (cursor.state, log.applied) == (State.LIVE, [2.0])
 
 
-def test_a_silent_rank_whose_history_has_nothing_new_stays_silent() -> None:
+def test_a_silent_rank_whose_history_has_nothing_new_is_reset_and_read_anew_when_it_speaks() -> None:
     cursor, log = live_at(0)
     for now in (20.0, 21.0, 22.0):
         log.take(cursor.completed(now))
     log.take(cursor.replayed(0, batch(1.0), 22.0))
     log.take(cursor.replay_ended(22.0))
-    assert cursor.state is State.SILENT
+    assert (cursor.state, log.resets) == (State.SILENT, ["silent"])
     log.take(cursor.completed(40.0))
     assert log.asked == [0]
     log.take(cursor.live(1, batch(2.0), 41.0))
+    assert log.asked == [0, 0]
+    for seq in (0, 1):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 41.0))
+    log.take(cursor.replay_ended(41.0))
     assert (cursor.state, log.applied) == (State.LIVE, [1.0, 2.0])
 
 

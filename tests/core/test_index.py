@@ -1,39 +1,93 @@
-"""The index: prefix overlap of all ranks at once, O(1) resets, nothing left behind."""
+"""The index: prefix overlap of all ranks at once, O(1) resets, nothing left behind, never too much."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from typing import TYPE_CHECKING
 
+import pytest
+
+from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.index import Index
 from router.core.view import View
 from tests.core.frames import BLOCK_SIZE, batch, removed, stored
 
+if TYPE_CHECKING:
+    from array import array
 
-def view(index: Index) -> View:
-    return View(index, "m", block_size=BLOCK_SIZE)
+    from router.core.wire import Hash
 
 
-def sweep(index: Index) -> None:
-    while index.sweep(3):
+def view(index: Index, *, copies: bool = False) -> View:
+    return View(index, "m", block_size=BLOCK_SIZE, counts_copies=copies)
+
+
+def tokens_of(blocks: list[int]) -> list[int]:
+    return [block for block in blocks for _ in range(BLOCK_SIZE)]
+
+
+def keys_of(blocks: list[int]) -> array[int]:
+    tokens = tokens_of(blocks)
+    return PromptBlocks(pack_tokens(tokens), len(tokens), Namespace("m")).keys(BLOCK_SIZE, bigram=False)
+
+
+def hold(one: View, blocks: list[int], *, tier: str = "GPU") -> None:
+    """Store a prompt whose block hashes are the numbers of its prefixes."""
+    hashes: list[Hash] = [hash_of(blocks[: end + 1]) for end in range(len(blocks))]
+    one.apply(batch(stored(hashes, tokens_of(blocks), tier=tier)))
+
+
+def hash_of(blocks: list[int]) -> int:
+    return int.from_bytes(bytes([1, *blocks]), "big")
+
+
+def sweep(index: Index, portion: int = 3) -> None:
+    while index.sweep(portion):
         pass
 
 
 def test_each_rank_is_matched_as_far_as_it_holds() -> None:
     index = Index()
     views = [view(index) for _ in range(3)]
-    for depth, one in enumerate(views, 1):
-        one.apply(batch(stored(list(range(1, depth + 1)), list(range(4 * depth)))))
-    keys = list(views[2]._held["GPU"].values())
-    assert index.match(keys).held == {views[0].slot: 1, views[1].slot: 2, views[2].slot: 3}
+    for depth, one in enumerate(views):
+        hold(one, [1, 2, 3][: depth + 1])
+    found = index.match(keys_of([1, 2, 3]))
+    assert found.held == {views[0].slot: 1, views[1].slot: 2, views[2].slot: 3}
+
+
+def test_keys_may_come_as_any_numbers() -> None:
+    index = Index()
+    one = view(index)
+    hold(one, [1, 2])
+    assert index.match(list(keys_of([1, 2, 3]))).held == {one.slot: 2}
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, 1000])
+def test_a_long_prompt_is_matched_however_it_was_stored(step: int) -> None:
+    index = Index()
+    views = [view(index) for _ in range(20)]
+    blocks = [n % 250 for n in range(1000)]
+    hashes: list[Hash] = list(range(10, 1010))
+    for at in range(0, 1000, step):
+        for number, one in enumerate(views):
+            end = min(at + step, 1000 - 40 * number)
+            if at < end:
+                parent = hashes[at - 1] if at else None
+                one.apply(batch(stored(hashes[at:end], tokens_of(blocks[at:end]), parent)))
+    sweep(index)
+    expected = {one.slot: 1000 - 40 * number for number, one in enumerate(views)}
+    assert index.match(keys_of(blocks)).held == expected
+    views[0].apply(batch(removed([hashes[500]])))
+    assert index.match(keys_of(blocks)).held == expected | {views[0].slot: 500}
+    other = [*blocks[:700], 251, *blocks[701:]]
+    assert index.match(keys_of(other)).held[views[1].slot] == 700
 
 
 def test_a_tier_below_the_device_counts_only_where_the_device_lacks_the_block() -> None:
     index = Index()
     one = view(index)
-    one.apply(batch(stored([1, 2], list(range(8))), stored([1, 2, 3], list(range(12)), tier="CPU_PINNED")))
-    keys = list(one._held["CPU_PINNED"].values())
-    found = index.match(keys)
+    hold(one, [1, 2])
+    hold(one, [1, 2, 3], tier="CPU_PINNED")
+    found = index.match(keys_of([1, 2, 3]))
     assert found.held == {one.slot: 3}
     assert found.lower == {"CPU_PINNED": {one.slot: 1}}
 
@@ -41,11 +95,11 @@ def test_a_tier_below_the_device_counts_only_where_the_device_lacks_the_block() 
 def test_predicted_blocks_extend_what_is_held() -> None:
     index = Index()
     one, other = view(index), view(index)
-    one.apply(batch(stored([1], list(range(4)))))
-    key = one._held["GPU"][1]
-    one.predicted.add([77], 0.0)
-    other.predicted.add([key], 0.0)
-    found = index.match([key, 77, 78])
+    hold(one, [1])
+    keys = keys_of([1, 2, 3])
+    one.predicted.add(keys[1:2], 0.0)
+    other.predicted.add(keys[:1], 0.0)
+    found = index.match(keys)
     assert found.held == {one.slot: 1}
     assert found.reach == {one.slot: 2, other.slot: 1}
 
@@ -53,63 +107,80 @@ def test_predicted_blocks_extend_what_is_held() -> None:
 def test_a_reset_view_stops_matching_before_anything_is_swept() -> None:
     index = Index()
     one = view(index)
-    one.apply(batch(stored([1], list(range(4)))))
-    keys = list(one._held["GPU"].values())
+    hold(one, [1])
     one.reset("test")
-    assert index.match(keys).reach == {}
-    one.apply(batch(stored([1], list(range(4)))))
-    assert index.match(keys).reach == {one.slot: 1}
+    assert index.match(keys_of([1])).reach == {}
+    hold(one, [1])
+    assert index.match(keys_of([1])).reach == {one.slot: 1}
     sweep(index)
-    assert index.match(keys).reach == {one.slot: 1}
+    assert index.match(keys_of([1])).reach == {one.slot: 1}
 
 
-def test_a_swept_slot_is_used_again_and_closed_views_leave_nothing() -> None:
+def test_the_index_says_when_there_is_something_to_sweep() -> None:
+    calls = []
+    index = Index(wake=lambda: calls.append(1))
+    one = view(index)
+    hold(one, [1])
+    assert not calls
+    one.reset("test")
+    assert calls
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_swept_slot_is_used_again_and_closed_views_leave_nothing(copies: bool) -> None:
     index = Index()
     for _ in range(100):
-        one = view(index)
-        one.apply(batch(stored([1, 2], list(range(8))), stored([1], list(range(4)), tier="CPU")))
+        one = view(index, copies=copies)
+        hold(one, [1, 2])
+        hold(one, [1, 2])
+        hold(one, [1], tier="CPU")
         one.predicted.add([5, 6], 0.0)
         one.close()
         sweep(index)
         assert one.slot == 0
-    assert index.tiers == {"GPU": {}, "CPU": {}}
-    assert index.predicted == {}
+    assert (index.blocks, index.predicted, len(index.states), index.holders) == (0, {}, 1, {})
 
 
-OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["store", "remove", "reset", "sweep"]), st.integers(0, 2), st.integers(0, 15)),
-    max_size=60,
-)
-
-
-def path(block: int) -> list[int]:
-    """Block n's prefix in a binary tree of 16: its ancestors and itself."""
-    return [*path((block - 1) // 2), block] if block else [0]
-
-
-@given(OPERATIONS)
-def test_the_index_equals_a_set_per_rank_after_any_operations(operations: list[tuple[str, int, int]]) -> None:
+def test_a_thousand_workers_that_come_and_go_leave_no_memory_behind() -> None:
     index = Index()
-    views = [view(index) for _ in range(3)]
-    oracle: list[set[int]] = [set() for _ in views]
-    keys: dict[int, int] = {}
-    for name, rank, block in operations:
-        blocks = path(block)
-        if name == "store":
-            views[rank].apply(batch(stored(list(blocks), [b for n in blocks for b in [n] * 4])))
-            oracle[rank] |= set(blocks)
-            keys |= {b: views[rank]._held["GPU"][b] for b in blocks}
-        elif name == "remove":
-            views[rank].apply(batch(removed([block])))
-            oracle[rank].discard(block)
-        elif name == "reset":
-            views[rank].reset("test")
-            oracle[rank].clear()
+    stays = view(index)
+    hold(stays, [9, 9])
+    most = 0
+    for number in range(1000):
+        one = view(index)
+        hold(one, [number % 256, number // 256, *range(30)])
+        if number % 50:
+            one.close()
         else:
-            index.sweep(5)
-    for block in keys:
-        blocks = path(block)
-        found = index.match([keys[b] for b in blocks])
-        for one, held in zip(views, oracle, strict=True):
-            depth = next((d for d, b in enumerate(blocks) if b not in held), len(blocks))
-            assert found.held.get(one.slot, 0) == depth
+            one.reset("test")
+            one.close()
+        sweep(index, 500)
+        most = max(most, index.nbytes())
+        assert index.blocks == 2
+    assert most < 250_000
+    assert index.match(keys_of([9, 9])).held == {stays.slot: 2}
+
+
+def test_over_the_bound_the_tails_of_the_prefixes_matched_longest_ago_go() -> None:
+    index = Index(max_blocks=12)
+    one = view(index)
+    for prompt in (1, 2, 3):
+        hold(one, [prompt, *range(10, 13)])
+    index.match(keys_of([1, 10, 11, 12]))
+    hold(one, [4, 10])
+    depths = [index.match(keys_of([prompt, 10, 11, 12])).held.get(one.slot, 0) for prompt in (1, 2, 3, 4)]
+    assert depths == [4, 2, 4, 2]
+    assert (index.blocks, index.evicted) == (12, 2)
+    assert one.blocks() == {"GPU": 12}
+
+
+def test_a_block_that_was_given_up_is_held_again_when_it_is_stored_again() -> None:
+    index = Index(max_blocks=4)
+    one, other = view(index), view(index)
+    for prompt in (1, 2, 1):
+        for each in (one, other):
+            hold(each, [prompt, 10, 11, 12])
+    assert index.match(keys_of([1, 10, 11, 12])).held == {one.slot: 4, other.slot: 4}
+    assert index.match(keys_of([2, 10, 11, 12])).held == {}
+    one.apply(batch(removed([hash_of([2]), hash_of([1, 10, 11, 12])])))
+    assert index.match(keys_of([1, 10, 11, 12])).held == {one.slot: 3, other.slot: 4}

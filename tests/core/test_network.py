@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
-from router.core.cursor import Apply, AskReplay, Cursor, State, Step
+from router.core.cursor import Cursor
 from router.core.decide import candidates
 from router.core.index import Index
 from router.core.rank import Rank
+from router.core.steps import Apply, AskReplay, State, Step
 from router.core.view import View
 from router.core.wire import Batch, Cleared, Event
 from tests.core.frames import BLOCK_SIZE, removed, stored
@@ -145,7 +146,7 @@ def drive(router: Router, operations: list[tuple[str, int, str]]) -> None:
             seq, batch = getattr(engine, name)()
         if name == "restart":
             late.clear()  # batches of a dead process's socket do not arrive any more
-            router.carry_out(router.cursor.reconnected(0.0))
+            router.carry_out(router.cursor.linked(0.0, again=True))
         if fate == "late":
             late.append((seq, batch))
         for _ in range({"deliver": 1, "twice": 2}.get(fate, 0)):

@@ -208,3 +208,188 @@ def test_an_event_settles_what_was_predicted() -> None:
     f.apply(stored([10], A), removed([10]))
     assert f.overlap(A + B + END) == 0
     assert len(f.view.predicted) == 1
+
+
+def test_a_report_of_what_is_held_is_no_new_copy() -> None:
+    f = Fixture(counts_copies=True)
+    f.view.apply(batch(stored([10, 11], A + B), ts=1.0))
+    f.view.apply(batch(stored([10, 11, 12], A + B + C), ts=9.0))
+    assert f.overlap(A + B + C + END) == 12
+    f.view.apply(batch(removed([12, 11, 10]), ts=9.5))
+    assert f.overlap(A + END) == 0
+
+
+def test_copies_decoded_at_once_are_counted_at_any_distance_from_the_root() -> None:
+    f = Fixture(counts_copies=True)
+    f.view.apply(batch(stored([10], A), stored([11], B, 10), ts=1.0))
+    f.view.apply(batch(stored([11], B, 10), ts=50.0))
+    f.apply(removed([11]))
+    assert f.overlap(A + B + END) == 8
+    f.apply(removed([11]))
+    assert f.overlap(A + B + END) == 4
+
+
+def test_a_prompt_found_less_cached_than_claimed_loses_the_rest() -> None:
+    f = Fixture(counts_copies=True)
+    f.apply(stored([10, 11, 12], A + B + C), stored([12], C, 11), stored([12], C, 11, tier="CPU"))
+    prompt = PromptBlocks(pack_tokens(A + B + C + D + END), 17, Namespace("m"))
+    keys = prompt.keys(BLOCK_SIZE, bigram=False)
+    f.view.predicted.add(keys[3:], 0.0)
+    assert f.overlap(A + B + C + D + END) == 16
+    f.view.contradict(keys, 1)
+    assert f.overlap(A + B + C + D + END) == 4
+    assert (f.view.blocks(), len(f.view.predicted)) == ({"GPU": 1, "CPU": 0}, 0)
+    assert f.view.events["contradicted"] == 2
+    f.apply(stored([11, 12], B + C, 10))
+    assert f.overlap(A + B + C + END) == 12
+
+
+def test_with_several_full_attention_groups_a_block_counts_when_each_holds_it() -> None:
+    f = Fixture()
+    full: dict[str, Any] = {"kind": "full_attention"}
+    f.apply(stored([10, 11], A + B, **full), stored([10], A, group=3, kind="mla_attention"))
+    assert f.overlap(A + B + END) == 4
+    f.apply(stored([11], B, 10, group=3, **full), stored([11], B, 10, tier="CPU", **full))
+    assert f.overlap(A + B + END) == 8
+    f.apply(removed([11]))
+    assert f.overlap(A + B + END) == 8
+    f.apply(removed([10], group=3))
+    assert f.overlap(A + B + END) == 0
+    f.apply(Cleared(), stored([10], A, **full))
+    assert f.overlap(A + END) == 4
+
+
+def test_hashes_that_other_ranks_use_for_other_content_are_kept_apart() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=BLOCK_SIZE) for _ in range(3)]
+    views[0].apply(batch(stored([10, 11], A + B)))
+    views[1].apply(batch(stored([10, 11], C + D)))
+    views[2].apply(batch(stored([20, 21], A + B)))
+    assert [view.resets["hash_conflict"] for view in views] == [0, 1, 1]
+    ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
+
+    def overlaps(tokens: list[int]) -> list[int]:
+        prompt = PromptBlocks(pack_tokens(tokens), len(tokens), Namespace("m"))
+        return [found.overlap_tokens for found in candidates(index, ranks, prompt)]
+
+    assert (overlaps(A + B + END), overlaps(C + D + END)) == ([8, 0, 8], [0, 8, 0])
+    for view, last in zip(views, (11, 11, 21), strict=True):
+        view.apply(batch(removed([last])))
+    assert (overlaps(A + B + END), overlaps(C + D + END)) == ([4, 0, 4], [0, 4, 0])
+
+
+def test_a_hash_that_only_a_view_of_the_past_used_otherwise_is_no_conflict() -> None:
+    f = Fixture()
+    f.apply(stored([10, 11 ^ 1 << 56], A + B), Cleared(), stored([10, 11], A + B))
+    assert f.overlap(A + B + END) == 8
+    f.apply(stored([11 ^ 1 << 56], C, 11), removed([11 ^ 1 << 56]))
+    assert f.overlap(A + B + C + END) == 8
+    f.apply(Cleared(), stored([10, 99], A + B), Cleared(), stored([10, 11], A + B), stored([99], C))
+    assert f.view.resets == {"all_blocks_cleared": 3}
+    assert (f.overlap(A + B + END), f.overlap(C + END)) == (8, 4)
+    f.apply(removed([11]))
+    assert (f.overlap(A + B + END), f.overlap(C + END)) == (4, 4)
+    f.apply(removed([99]))
+    assert (f.overlap(A + B + END), f.overlap(C + END)) == (4, 0)
+
+
+def test_adapters_of_the_same_number_on_two_ranks_are_kept_apart() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=BLOCK_SIZE) for _ in range(2)]
+    views[0].apply(batch(stored([10], A, lora="x")))
+    views[1].apply(batch(stored([10], A, lora="y"), stored([11], B, 10, lora="y")))
+    assert [view.resets["hash_conflict"] for view in views] == [0, 0]
+    views[0].apply(batch(removed([10])))
+    prompt = PromptBlocks(pack_tokens(A + B + END), 9, Namespace("m", "y"))
+    ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
+    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [0, 8]
+
+
+LONG = [n % 1000 for n in range(5000)]
+
+
+def long_prompt() -> list[int]:
+    return [block for block in LONG for _ in range(BLOCK_SIZE)]
+
+
+def test_a_large_event_is_applied_in_pieces_and_in_order() -> None:
+    f = Fixture()
+    f.apply(stored(list(range(5000)), long_prompt()), removed(list(range(4990, 5000))), stored([9000], D))
+    assert 0 < f.overlap([*long_prompt(), *END]) < 4096 * BLOCK_SIZE
+    assert f.overlap(D + END) == 0
+    while f.index.sweep(1000):
+        pass
+    assert f.overlap([*long_prompt(), *END]) == 4990 * BLOCK_SIZE
+    assert f.overlap(D + END) == 4
+    f.apply(removed(list(range(4990))))
+    while f.index.sweep(1000):
+        pass
+    assert f.view.blocks() == {"GPU": 1}
+    assert f.view.events == {"stored": 2, "removed": 2, "undecodable": 0}
+
+
+def test_a_long_prompt_that_is_contradicted_counts_no_more_at_once() -> None:
+    f = Fixture()
+    f.apply(stored(list(range(5000)), long_prompt()))
+    while f.index.sweep(1000):
+        pass
+    keys = PromptBlocks(pack_tokens(long_prompt()), 20_000, Namespace("m")).keys(BLOCK_SIZE, bigram=False)
+    f.view.contradict(keys, 100)
+    assert f.overlap([*long_prompt(), *END]) == 400
+    f.apply(stored([100], long_prompt()[400:404], 99))
+    while f.index.sweep(1000):
+        pass
+    assert f.view.blocks() == {"GPU": 101}
+    assert f.view.events["contradicted"] == 4900
+
+
+def test_a_long_line_of_parents_without_holders_goes_in_portions() -> None:
+    f = Fixture()
+    f.apply(stored([0], long_prompt()[:4]))
+    for at in range(1, 2000):
+        f.apply(stored([at], long_prompt()[4 * at : 4 * at + 4], at - 1))
+    for at in range(2000):
+        f.apply(removed([at]))
+    assert f.index.blocks > 1000
+    while f.index.sweep(1000):
+        pass
+    assert f.index.blocks == 0
+
+
+def test_a_clear_does_not_wait_for_what_came_before_it() -> None:
+    f = Fixture()
+    f.apply(stored(list(range(5000)), long_prompt()))
+    f.apply(Cleared(), stored([9000], D))
+    while f.index.sweep(1000):
+        assert f.overlap([*long_prompt(), *END]) == 0
+    assert f.view.blocks() == {"GPU": 1}
+
+
+def test_a_long_chain_of_orphans_joins() -> None:
+    f = Fixture()
+    prompt = long_prompt()
+    for at in range(4999, 0, -1):
+        f.apply(stored([at], prompt[4 * at : 4 * at + 4], at - 1))
+    f.apply(stored([0], prompt[:4]))
+    while f.index.sweep(1000):
+        pass
+    assert f.overlap([*prompt, *END]) == 20_000
+    assert f.view.orphans.blocks == 0
+
+
+def test_ranks_of_different_block_sizes_share_an_index() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=size) for size in (1, 4, 8)]
+    tokens = A + B + C + D
+    for view, size in zip(views, (1, 4, 8), strict=True):
+        count = len(tokens) // size
+        view.apply(batch(stored(list(range(count)), tokens, block_size=size)))
+    prompt = PromptBlocks(pack_tokens(tokens[:13]), 13, Namespace("m"))
+    ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
+    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [12, 12, 8]
+
+
+def test_extra_keys_for_fewer_blocks_than_stored_are_skipped() -> None:
+    f = Fixture()
+    f.apply(stored([10, 11], A + B, extras=[["x"]]))
+    assert (f.view.blocks(), f.view.events["skipped_misaligned"]) == ({"GPU": 0}, 1)

@@ -6,15 +6,20 @@ import contextlib
 import json
 from array import array
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.wire import Cleared, Removed, Stored, WireError, decode_batch
+from router.core.wire import Cleared, Removed, Stored, WireError, _decode_any, decode_batch
 from tests.core.frames import payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from router.core.wire import Batch
 
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
 GOLDEN = bytes.fromhex(
@@ -236,3 +241,51 @@ def test_every_frame_of_the_sglang_captures_decodes(page: int) -> None:
     assert len(batches) > 20
     assert all(batch.undecodable == 0 for batch in batches)
     assert all(event.aligned for batch in batches for event in batch.events if isinstance(event, Stored))
+
+
+FIELD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.lists(st.one_of(st.integers(0, 9), st.text(max_size=2)), max_size=3),
+    st.floats(0, 9),
+)
+PLAIN: dict[str, Any] = {
+    "block_hashes": [1, -2, b"x"],
+    "parent_block_hash": None,
+    "token_ids": [1, 2, 3, 4, 5, 6],
+    "block_size": 2,
+    "lora_id": None,
+    "lora_name": None,
+    "medium": "gpu",
+    "extra_keys": [["salt"], None, None],
+    "group_idx": 0,
+    "kv_cache_spec_kind": None,
+    "cache_salt": None,
+}
+CHANGES = st.dictionaries(st.sampled_from([*PLAIN, "other"]), FIELD, max_size=3)
+TAGS = st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "Other", None])
+
+
+@given(
+    st.lists(
+        st.tuples(TAGS, st.dictionaries(st.sampled_from([*PLAIN, "other"]), FIELD, max_size=3)), max_size=3
+    ),
+    st.one_of(st.just(1.5), FIELD),
+    st.one_of(st.just(0), FIELD),
+)
+def test_usual_batches_are_read_as_any_other(
+    events: list[tuple[str | None, dict[str, Any]]], ts: Any, rank: Any
+) -> None:
+    maps: list[dict[str, Any]] = [{"type": tag, **PLAIN, **changes} for tag, changes in events]
+    body = msgspec.msgpack.encode([ts, maps, rank])
+
+    def outcome(decode: Callable[[bytes], Batch]) -> Batch | str:
+        try:
+            return decode(body)
+        except WireError as error:
+            return str(error)
+
+    assert outcome(decode_batch) == outcome(_decode_any)

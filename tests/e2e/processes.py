@@ -83,7 +83,11 @@ async def joined(client: httpx2.AsyncClient, count: int) -> None:
 
 
 def _live(row: dict[str, Any]) -> bool:
-    return all(rank["view"] in {"live", "silent"} for rank in row["ranks"])
+    """Whether every rank is subscribed; without a replay a quiet one has nothing to be live with."""
+    return all(
+        rank["view"] in {"live", "silent"} or rank["why"].startswith("no batch has come yet")
+        for rank in row["ranks"]
+    )
 
 
 @asynccontextmanager

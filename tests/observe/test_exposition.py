@@ -24,6 +24,7 @@ def counts() -> Metrics:
     metrics = Metrics()
     metrics.answered("/v1/completions", 200, 0.2)
     metrics.retries += 1
+    metrics.token_checks["right"] = 2
     metrics.errors["worker"] += 2
     metrics.first_byte.observe(0.02)
     metrics.stages["choose"].observe(0.00002)
@@ -55,7 +56,14 @@ def rank(number: int = 0) -> RankRow:
 
 def fleet() -> list[WorkerRow]:
     return [
-        WorkerRow(url=URL, state="ready", inflight_requests=3, inflight_tokens=900, ranks=[rank(0), rank(1)])
+        WorkerRow(
+            url=URL,
+            state="ready",
+            tokens="fastokens",
+            inflight_requests=3,
+            inflight_tokens=900,
+            ranks=[rank(0), rank(1)],
+        )
     ]
 
 
@@ -156,6 +164,8 @@ def test_labels_are_few_and_bounded() -> None:
     assert {label for definition in METRICS for label in definition.labels} == known | {
         "kind",
         "cause",
+        "mode",
+        "outcome",
         "version",
         "python",
     }

@@ -18,6 +18,8 @@ def test_a_worker_is_shown_with_exactly_these_keys() -> None:
                 "role": "both",
                 "state": "ready",
                 "why": "",
+                "tokens": None,
+                "tokens_why": "",
                 "inflight_requests": 0,
                 "inflight_tokens": 0,
                 "ranks": [

@@ -1,0 +1,77 @@
+"""What an answer teaches: the engine's own counts are the truth, and the difference to ours is measured.
+
+An engine that reports fewer cached tokens than its view had claimed has computed those blocks anew, and its
+events have put the view right by now; only where no event has come since is the claim itself dropped. A rank
+whose claims fail several times in a row begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.api.planner import Plan, Planner
+    from router.core.cost import Candidate
+    from router.core.rank import Rank
+    from router.fleet.fleet import Fleet
+    from router.observe.metrics import Metrics
+    from router.proxy.relay import Relayed
+
+_OK = 200
+# No prompt is longer; what a worker reports beyond it is no count.
+_MOST_TOKENS = 10**9
+# Contradicted claims in a row: one or two happen when blocks are evicted between decision and prefill.
+_MOST_CONTRADICTIONS = 5
+
+
+class Feedback:
+    """Learns from the answers of one fleet."""
+
+    def __init__(self, fleet: Fleet, planner: Planner, metrics: Metrics) -> None:
+        self._fleet = fleet
+        self._planner = planner
+        self._metrics = metrics
+
+    def heard(self, rank: Rank) -> int:
+        """Return how many batches a rank's stream has brought: to be taken at dispatch, given to `learn`."""
+        stream = self._fleet.stream_of(rank)
+        return 0 if stream is None else stream.counts.batches
+
+    def learn(self, plan: Plan, candidate: Candidate, relayed: Relayed, heard: int) -> None:
+        """Hold what was expected of the engine's cache, and of its tokens, against what the engine says."""
+        if relayed.failure is not None:
+            self._metrics.failed(relayed.failure)
+        if relayed.failure is not None or relayed.status != _OK:
+            return
+        self._planner.learn(plan, relayed.prompt_tokens)
+        cached = relayed.cached_tokens
+        if cached is not None and cached > _MOST_TOKENS:
+            cached = None
+        self._stored(candidate, plan.prompt.count - cached if cached is not None else None)
+        if cached is not None:
+            self._metrics.reported(candidate.overlap_tokens, cached)
+            self._check(plan, candidate, cached, heard)
+
+    def _stored(self, candidate: Candidate, uncached: int | None) -> None:
+        """Tell the stream of a request that made the rank store blocks."""
+        rank = candidate.rank
+        if uncached is None:
+            uncached = candidate.uncached_tokens
+        stream = self._fleet.stream_of(rank)
+        if stream is not None and uncached > (rank.view.block_size or 0):
+            stream.completed()
+
+    def _check(self, plan: Plan, candidate: Candidate, cached: int, heard: int) -> None:
+        """Count a claim that the engine's own count contradicts by a block or more."""
+        rank = candidate.rank
+        size = rank.view.block_size or 1
+        if cached + size > candidate.cached_tokens or plan.request.prompts > 1:
+            rank.contradictions = 0
+            return
+        rank.contradictions += 1
+        if rank.contradictions >= _MOST_CONTRADICTIONS:
+            rank.contradictions = 0
+            self._fleet.distrust(rank)
+        elif self.heard(rank) == heard:
+            keys = plan.prompt.keys(size, bigram=rank.view.bigram)
+            rank.view.contradict(keys, cached // size)

@@ -1,0 +1,54 @@
+"""What is known of a stream, how a batch stands to it, and what its owner is told to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from router.core.wire import Batch
+
+
+class State(StrEnum):
+    """What is known of a stream."""
+
+    CONNECTING = "connecting"
+    REPLAYING = "replaying"
+    LIVE = "live"
+    DEGRADED = "degraded"
+    SILENT = "silent"
+
+
+class Standing(StrEnum):
+    """How a batch stands to the cursor."""
+
+    FIRST = "first"
+    NEXT = "next"
+    GAP = "gap"
+    DUPLICATE = "duplicate"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Apply the batch to the view."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Forget the view; `cause` names why."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskReplay:
+    """Ask the engine for every batch from `start` on."""
+
+    start: int
+
+
+Step: TypeAlias = Apply | Reset | AskReplay
