@@ -30,7 +30,7 @@ from router.core.pieces import PIECE_BLOCKS, Doubt, Piece, doubts, pieces
 from router.core.predicted import Predicted
 from router.core.states import NOBODY
 from router.core.tree import ROOT, Run
-from router.core.wire import Batch, Cleared, Event, Hash, Removed, Stored
+from router.core.wire import Batch, Cleared, Hash, Removed, Stored
 
 if TYPE_CHECKING:
     from array import array
@@ -118,9 +118,10 @@ class View:
         if self._waiting:
             self._continue(left)
 
-    def apply_event(self, event: Event) -> None:
-        """Apply one event."""
-        self.apply(Batch(self._ts, [event], None))
+    @property
+    def busy(self) -> bool:
+        """Whether parts of large events still wait to be applied, which the index's sweep goes on with."""
+        return bool(self._waiting)
 
     def work(self, blocks: int) -> bool:
         """Go on with what waits, about so many blocks; say whether anything is left."""

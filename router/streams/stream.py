@@ -1,7 +1,8 @@
 """One rank's event stream: its sockets, its cursor, and the view they feed.
 
-Events wait in `_pending` between cursor and view, and are applied in portions of a millisecond; while any
-wait, nothing more is read, so that a burst waits in ZMQ's bounded queue and not in the router's memory.
+Batches wait in `_pending` between cursor and view, and are applied in portions of a millisecond; while any
+wait, or the view is busy with a large one, nothing more is read, so that a burst waits in ZMQ's bounded queue
+and not in the router's memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import zmq
 
 from router.core.cursor import Cursor
 from router.core.steps import Apply, AskReplay, Reset, State, Step
-from router.core.wire import Batch, Cleared, Event, WireError, decode_batch
+from router.core.wire import Batch, WireError, decode_batch
 from router.streams.reader import Frames, Reader
 from router.streams.replay import SEQ_BYTES, Replay
 from router.streams.sockets import dealer, subscriber
@@ -33,8 +34,7 @@ _PARTS = 3
 # ZMQ frees an address some time after its socket is closed.
 _OPEN_AGAIN_SECONDS = 0.2
 _PORTION_SECONDS = 0.001
-# Looking at the clock costs as much as a tenth of an event.
-_EVENTS_PER_LOOK = 16
+_BUSY_SECONDS = 0.002
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Stream:
         self._replay_seconds = replay_seconds
         self._rank = rank
         self._on_restart = on_restart
-        self._pending: deque[Event | Reset] = deque()
+        self._pending: deque[Batch | Reset] = deque()
         self._draining: asyncio.Handle | None = None
         self._replay: Replay | None = None
         self._reader: Reader | None = None
@@ -130,7 +130,7 @@ class Stream:
 
     def _drop_until_clear(self) -> bool:
         """Drop what waits before the last clear that waits; say whether there is one."""
-        clears = [at for at, event in enumerate(self._pending) if type(event) is Cleared]
+        clears = [at for at, step in enumerate(self._pending) if isinstance(step, Batch) and step.clears]
         for _ in range(clears[-1] if clears else 0):
             self._pending.popleft()
         return bool(clears)
@@ -202,13 +202,12 @@ class Stream:
         for step in steps:
             if type(step) is Apply:
                 self.counts.batches += 1
-                self._view.events["undecodable"] += step.batch.undecodable
-                self._pending.extend(step.batch.events)
+                self._pending.append(step.batch)
             elif type(step) is Reset:
                 self._pending.append(step)
             elif type(step) is AskReplay:
                 self._ask(step.start)
-        if self._pending and self._draining is None:
+        if self._draining is None and (self._pending or self._view.busy):
             self._drain()
         self.counts.gaps += self.cursor.gaps - self._gaps
         self._gaps = self.cursor.gaps
@@ -218,30 +217,33 @@ class Stream:
     def _drain(self) -> None:
         """Apply one portion of what waits."""
         self._draining = None
+        pending, view = self._pending, self._view
         until = time.perf_counter() + _PORTION_SECONDS
-        pending = self._pending
-        while pending:
-            for _ in range(min(_EVENTS_PER_LOOK, len(pending))):
-                self._apply(pending.popleft())
+        while pending and not view.busy:
+            self._apply(pending.popleft())
             if time.perf_counter() > until:
                 break
-        if pending:
-            self._draining = asyncio.get_running_loop().call_soon(self._drain)
+        loop = asyncio.get_running_loop()
+        if view.busy:
+            self._draining = loop.call_later(_BUSY_SECONDS, self._drain)
+        elif pending:
+            self._draining = loop.call_soon(self._drain)
         for part in (self._reader, self._replay):
             if part is not None:
-                part.hold(bool(pending))
+                part.hold(self._draining is not None)
 
-    def _apply(self, event: Event | Reset) -> None:
+    def _apply(self, step: Batch | Reset) -> None:
         try:
-            if isinstance(event, Reset):
-                self._reset(event.cause)
+            if isinstance(step, Reset):
+                self._reset(step.cause)
             else:
-                self.counts.clears += type(event) is Cleared
-                self._view.apply_event(event)
+                self.counts.clears += step.clears
+                self._view.apply(step)
         except Exception:  # noqa: BLE001 - see below
-            # Whatever an engine sends, the stream goes on; the view no longer has all that it said.
-            _log.exception("%s: an event could not be applied", self._name)
-            self.cursor.damaged("an event could not be applied", time.monotonic())
+            # Whatever an engine sends, the stream goes on; what the batch has said is not known any more.
+            _log.exception("%s: a batch could not be applied", self._name)
+            self._view.reset("fault")
+            self.cursor.damaged("a batch could not be applied", time.monotonic())
 
     def _reset(self, cause: str) -> None:
         _log.info("%s: view reset (%s)", self._name, cause)
