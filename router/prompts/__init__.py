@@ -2,8 +2,16 @@
 
     body -> request.parse -> Request -> reader.PromptReader(tokenizer) -> Prompt(tokens, count, exact, why)
 
+    what is in a body      fields, decoding, large, request; conversation, responses, anthropic (as a chat)
+    a model's own          files, hub, encoders, ranks, mistral, template, guard, bounds, vllm_chat,
+                           sglang_chat, tokenizer
+    reading                reader, media (up to the first image), prompt (also what is guessed), remote
+                           (a worker's /tokenize)
+    what becomes of it     namespace, forward, check (against the engine's counts), store (modes)
+
 The rule of the room: token ids are exact or they are not given. Whatever stands in the way (no tokenizer, an
 image, a template that refuses) ends as `exact=False` with the reason and an estimated count, never as a crash
-and never as ids that are nearly right. Ids travel as unsigned 32-bit little-endian bytes, so that a prompt
-that came as text never becomes one Python int per token. Nothing here does I/O except `load_tokenizer`.
+and never as ids that are nearly right; a text may then stand in for its tokens, in a namespace of its own.
+Ids travel as unsigned 32-bit little-endian bytes, so that a prompt that came as text never becomes one Python
+int per token. I/O is only in `load_tokenizer`, `hub`, `remote` and `check`.
 """

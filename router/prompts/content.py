@@ -10,15 +10,26 @@ from router.prompts.inexact import Inexact
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+TEXT_KINDS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+"""The kinds of content part that are text to one engine or the other."""
+
 Content = str | list[str | dict[str, Any]] | None
 
 
-def texts_of(content: Content) -> Iterator[str]:
+def checked(content: Any) -> Content:
+    """Return `content` if it is what a chat message can hold; raise Inexact."""
+    parts = content if isinstance(content, list) else ()
+    if not isinstance(content, str | list | None) or not all(isinstance(part, str | dict) for part in parts):
+        raise Inexact("a content that is neither text nor a list of parts")
+    return content
+
+
+def texts_of(content: Any) -> Iterator[str]:
     """Yield every text in `content`, passing over other parts."""
     if isinstance(content, str):
         yield content
     for part in content if isinstance(content, list) else ():
-        text = part if isinstance(part, str) else part.get("text")
+        text = part.get("text") if isinstance(part, dict) else part
         if isinstance(text, str):
             yield text
 
@@ -60,3 +71,9 @@ def function_of(holder: dict[str, Any], what: str) -> dict[str, Any]:
     if not isinstance(function, dict):
         raise Inexact(f"{what} has no function object")
     return function
+
+
+def function_call(function: dict[str, Any], call_id: Any) -> dict[str, Any]:
+    """Return an item that names a function and its arguments as a chat's tool call."""
+    named = {"name": function.get("name"), "arguments": function.get("arguments")}
+    return {"id": call_id, "type": "function", "function": named}

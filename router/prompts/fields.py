@@ -39,7 +39,9 @@ class Completions(msgspec.Struct, kw_only=True, gc=False):
     routed_dp_rank: int | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
     prompt_logprobs: int | None = None
+    suffix: str | None = None
     echo: bool | None = None
     logprobs: int | None = None
 
@@ -56,6 +58,7 @@ class Chat(msgspec.Struct, kw_only=True, gc=False):
     routed_dp_rank: int | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
     prompt_logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -83,6 +86,60 @@ class Generate(msgspec.Struct, kw_only=True, gc=False):
     audio_data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Responses(msgspec.Struct, kw_only=True, gc=False):
+    """A /v1/responses body."""
+
+    input: str | list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+    tools: list[dict[str, Any]] | None = None
+    reasoning: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    model: str | None = None
+    stream: bool | None = None
+    cache_salt: str | list[str] | None = None
+    extra_key: str | list[str] | None = None
+    lora_path: str | list[str | None] | None = None
+    routed_dp_rank: int | None = None
+
+
+class Turn(TypedDict, total=False):
+    """One message of an Anthropic body."""
+
+    role: Required[str]
+    content: Required[str | list[dict[str, Any]]]
+
+
+class Messages(msgspec.Struct, kw_only=True, gc=False):
+    """A /v1/messages body, as Anthropic defines it."""
+
+    messages: list[Turn] | None = None
+    system: str | list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    model: str | None = None
+    stream: bool | None = None
+    cache_salt: str | list[str] | None = None
+    extra_key: str | list[str] | None = None
+    lora_path: str | list[str | None] | None = None
+    routed_dp_rank: int | None = None
+
+
+class Other(msgspec.Struct, kw_only=True, gc=False):
+    """Any other body, as far as a worker can be chosen by it: embeddings, rerank, score, unknown ones."""
+
+    model: str | None = None
+    stream: bool | None = None
+    cache_salt: None = None
+    extra_key: None = None
+    lora_path: None = None
+    routed_dp_rank: int | None = None
+
+
 class Shape(msgspec.Struct, gc=False):
     """Which prompt fields a body has, whatever is in them."""
 
@@ -90,3 +147,4 @@ class Shape(msgspec.Struct, gc=False):
     messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     input_ids: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     text: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

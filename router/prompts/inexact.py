@@ -1,4 +1,4 @@
-"""The one way in which this room gives up."""
+"""The ways in which this room gives up."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ class Inexact(Exception):
 
     An outcome that the reader turns into `exact=False`, not an error.
     """
+
+
+class TooSlow(Inexact):
+    """What was tried takes longer than it was given; with more time it might succeed."""

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from router.prompts.request import Request
 
 
-def namespace(request: Request, engine: str, *, model: str, adapter: str | None) -> Namespace:
+def namespace(
+    request: Request, engine: str, *, model: str, adapter: str | None, text: bool = False
+) -> Namespace:
     """Return the request's namespace as `engine` ("vllm" or "sglang") sees it.
 
-    `model` is the base model that the request goes to, `adapter` the one its model name stands for, if any.
+    `model` is the base model that the request goes to, `adapter` the one its model name stands for, if any;
+    `text` sets what is made of text apart from what is made of token ids.
     """
     if engine != "sglang":
-        return Namespace(model, adapter, request.cache_salt)
+        return Namespace(model, adapter, request.cache_salt, text)
     named = (request.model or "").partition(":")[2]
     salt = (request.cache_salt or "") + (request.extra_key or "")
-    return Namespace(model, adapter or named or request.lora, salt or None)
+    return Namespace(model, adapter or named or request.lora, salt or None, text)

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from router.prompts.content import arguments, function_of, part_texts
-from router.prompts.inexact import Inexact
+from router.prompts.inexact import Inexact, TooSlow
+from router.prompts.template import RENDER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,25 +26,31 @@ TEXT_KINDS = frozenset({"text", "input_text"})
 MEDIA = ("image", "audio", "video", "vision")
 
 
-def renderer(template: ChatTemplate) -> Callable[[Chat], str]:
-    """Return the function that renders a chat as SGLang does."""
+def wants_parts(template: ChatTemplate) -> bool:
+    """Return whether SGLang gives lists of parts to the template."""
     loops = bool(template.content_owners & {"message", "msg", "m"})
-    parts = loops or any(word in template.source for word in MEDIA)
-    return partial(_render, template, parts=parts)
+    return loops or any(word in template.source for word in MEDIA)
 
 
-def _render(template: ChatTemplate, chat: Chat, *, parts: bool) -> str:
+def renderer(template: ChatTemplate) -> Callable[..., str]:
+    """Return the function that renders a chat as SGLang does: of the chat, and of a limit in seconds."""
+    return partial(_render, template, wants_parts(template))
+
+
+def _render(template: ChatTemplate, parts: bool, chat: Chat, seconds: float = RENDER_SECONDS) -> str:
     messages = [_message(message, parts=parts) for message in chat.messages or []]
     prefix = _take_final(messages, keep_open=bool(chat.continue_final_message))
     variables = _variables(chat)
     variables["messages"] = messages
     try:
-        return template.render(variables) + prefix
+        return template.render(variables, seconds) + prefix
+    except TooSlow:
+        raise
     except Inexact:
         if not variables["tools"]:
             raise
         variables["tools"] = [tool["function"] for tool in variables["tools"]]
-        return template.render(variables) + prefix
+        return template.render(variables, seconds) + prefix
 
 
 def _variables(chat: Chat) -> dict[str, Any]:

@@ -4,7 +4,8 @@ What `transformers` gives to a template: blocks trimmed on both sides, loop cont
 blocks (markers for training, transparent here), `tojson` that keeps order and escapes neither HTML nor
 Unicode, `raise_exception`, `strftime_now`, and the special tokens by name. A template is compiled once.
 
-A template is somebody else's program. What it raises becomes `Inexact`, with the first line of its message.
+A template is somebody else's program. What it raises becomes `Inexact`, with the first line of its message;
+`guard` keeps it from running for long and from growing large.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from router.errors import ConfigError
-from router.prompts.inexact import Inexact
+from router.prompts.bounds import MAX_WIDTH
+from router.prompts.guard import GuardedEnvironment
+from router.prompts.inexact import Inexact, TooSlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 REASON_CHARACTERS = 200
 """How much of a template's own message is shown."""
+
+RENDER_SECONDS = 2.0
+"""How long a rendering may take, in a thread. A chat of 128k tokens takes a few milliseconds."""
 
 
 class ChatTemplate:
@@ -39,23 +44,27 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         environment = _environment()
+        self._budget = environment.budget
         try:
             tree = environment.parse(source)
             self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 (what jinja2 makes of it may not even be Python)
             raise ConfigError(f"the chat template does not compile: {_first_line(error)}") from None
         self._special_tokens = dict(special_tokens)
         self.source = source
         self.message_names = frozenset(_message_names(tree))
         self.content_owners = frozenset(_content_owners(tree))
 
-    def render(self, variables: Mapping[str, Any]) -> str:
+    def render(self, variables: Mapping[str, Any], seconds: float = RENDER_SECONDS) -> str:
         """Render with the special tokens and `variables`, which win; raise Inexact when it fails.
 
-        About 10 us for a short chat. Runs as long as the template likes.
+        About 20 us for a short chat. Raises TooSlow after so many `seconds`.
         """
         try:
+            self._budget.begin(seconds)
             return self._template.render({**self._special_tokens, **variables})
+        except TooSlow:
+            raise
         except Exception as error:  # noqa: BLE001 (a template can raise anything)
             raise Inexact(f"the chat template failed: {_first_line(error)}") from None
 
@@ -72,8 +81,8 @@ class Generation(Extension):
         return [nodes.Scope(body, lineno=line)]
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> GuardedEnvironment:
+    environment = GuardedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
@@ -84,11 +93,13 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 def _tojson(
     value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 (templates may pass it by position)
+    ensure_ascii: bool = False,
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,  # noqa: FBT001, FBT002 (templates may pass it by position)
+    sort_keys: bool = False,
 ) -> str:
+    if isinstance(indent, int) and indent > MAX_WIDTH:
+        raise jinja2.TemplateError("tojson: the indentation is too wide")
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

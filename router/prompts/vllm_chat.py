@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from router.prompts.content import arguments, function_of, part_texts
+from router.prompts.content import TEXT_KINDS, arguments, function_of, part_texts
 from router.prompts.inexact import Inexact
+from router.prompts.template import RENDER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,19 +20,21 @@ if TYPE_CHECKING:
     from router.prompts.fields import Chat, Message
     from router.prompts.template import ChatTemplate
 
-TEXT_KINDS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
-
 END = "\ue000end\ue000 "
 """Put after the message to continue; the blank at its end shows whether the template trims content."""
 
 
-def renderer(template: ChatTemplate) -> Callable[[Chat], str]:
-    """Return the function that renders a chat as vLLM does."""
-    parts = bool(template.content_owners & template.message_names)
-    return partial(_render, template, parts=parts)
+def wants_parts(template: ChatTemplate) -> bool:
+    """Return whether vLLM gives lists of parts to the template."""
+    return bool(template.content_owners & template.message_names)
 
 
-def _render(template: ChatTemplate, chat: Chat, *, parts: bool) -> str:
+def renderer(template: ChatTemplate) -> Callable[..., str]:
+    """Return the function that renders a chat as vLLM does: of the chat, and of a limit in seconds."""
+    return partial(_render, template, wants_parts(template))
+
+
+def _render(template: ChatTemplate, parts: bool, chat: Chat, seconds: float = RENDER_SECONDS) -> str:
     messages = [_message(message, parts=parts) for message in chat.messages or []]
     variables: dict[str, Any] = dict(chat.chat_template_kwargs or {})
     if chat.reasoning_effort is not None:
@@ -41,8 +44,8 @@ def _render(template: ChatTemplate, chat: Chat, *, parts: bool) -> str:
     variables["documents"] = chat.documents
     variables["add_generation_prompt"] = chat.add_generation_prompt is not False
     if not chat.continue_final_message:
-        return template.render(variables)
-    return _continued(template, variables)
+        return template.render(variables, seconds)
+    return _continued(template, variables, seconds)
 
 
 def _message(message: Message, *, parts: bool) -> dict[str, Any]:
@@ -89,7 +92,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", **tool, "function": full}
 
 
-def _continued(template: ChatTemplate, variables: dict[str, Any]) -> str:
+def _continued(template: ChatTemplate, variables: dict[str, Any], seconds: float) -> str:
     final = variables["messages"][-1]
     content = final["content"]
     if isinstance(content, list) and content:
@@ -98,7 +101,7 @@ def _continued(template: ChatTemplate, variables: dict[str, Any]) -> str:
         final["content"] = content + END
     else:
         raise Inexact("continue_final_message is set, but the final message has no text")
-    before, mark, after = template.render(variables).rpartition(END.rstrip())
+    before, mark, after = template.render(variables, seconds).rpartition(END.rstrip())
     if not mark:
         raise Inexact("continue_final_message is set, but the chat template drops the final message")
     return before if after.startswith(" ") else before.rstrip()

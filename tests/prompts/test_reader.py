@@ -43,7 +43,7 @@ def test_text_is_tokenised_on_the_spot(reader: PromptReader, deepseek: ChatToken
 
 def test_text_without_a_tokenizer_is_estimated_with_the_reason() -> None:
     prompt = read_prompt(completion("x" * 400), None)
-    assert (prompt.tokens, prompt.count, prompt.exact) == (b"", 100, False)
+    assert (prompt.tokens, prompt.count, prompt.exact, prompt.source) == (b"x" * 400, 100, False, "text")
     assert prompt.why == "there is no tokenizer for this model; the count is estimated"
 
 
@@ -57,9 +57,37 @@ def test_a_chat_without_a_tokenizer_is_estimated_from_its_texts() -> None:
     assert read_prompt(request(Kind.CHAT, messages=messages, tools=tools), None).count > 128
 
 
-def test_the_first_of_several_prompts_is_read_and_said_so(deepseek: ChatTokenizer) -> None:
-    prompt = read_prompt(completion(["hello world", "x"]), deepseek)
-    assert (prompt.tokens, prompt.exact, prompt.why) == (HELLO, True, "the first of 2 prompts")
+def test_the_longest_of_several_prompts_decides_and_all_of_them_count(deepseek: ChatTokenizer) -> None:
+    prompt = read_prompt(completion(["x", "hello world", "x"]), deepseek)
+    assert (prompt.tokens, prompt.exact, prompt.why) == (HELLO, True, "the longest of 3 prompts decides")
+    assert (prompt.count, prompt.reusable) == (4, 1)
+    ids = read_prompt(completion([[7], [33310, 2058]]), None)
+    assert (ids.tokens, ids.count, ids.reusable) == (HELLO, 3, 1)
+
+
+def test_the_salt_and_adapter_are_those_of_the_longest_prompt() -> None:
+    body = request(Kind.GENERATE, text=["a", "bbb"], cache_salt=["s", "t"], lora_path=[None, "ad"])
+    assert (body.prompt, body.index, body.cache_salt, body.lora) == ("bbb", 1, "t", "ad")
+
+
+def test_a_truncated_prompt_keeps_its_end_or_its_beginning_on_vllm_only() -> None:
+    cut = completion([1, 2, 3], truncate_prompt_tokens=2, truncation_side="right")
+    assert read_prompt(cut, None).count == 2
+    assert read_prompt(cut, None).tokens == array("I", [1, 2]).tobytes()
+    assert read_prompt(cut, None, "sglang").count == 3
+
+
+def test_a_suffix_is_a_reason_where_the_engine_takes_it(deepseek: ChatTokenizer) -> None:
+    body = completion("def f(", suffix="return x")
+    assert not read_prompt(body, deepseek, "sglang").exact
+    assert read_prompt(body, deepseek, "vllm").exact
+
+
+def test_other_routes_are_estimated_by_their_size_and_never_matched() -> None:
+    prompt = read_prompt(parse(Kind.OTHER, b"--form\r\n" + b"x" * 400), None)
+    assert (prompt.tokens, prompt.source, prompt.exact) == (b"", "none", False)
+    assert prompt.count == 102
+    assert request(Kind.OTHER, model="m", input=["a"]).model == "m"
 
 
 def test_completions_add_special_tokens_and_chats_do_not(tmp_path: Path) -> None:

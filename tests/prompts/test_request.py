@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.errors import BadRequest
+from router.prompts.inexact import Inexact
 from router.prompts.reader import read_prompt
+from router.prompts.remote import question_of
 from router.prompts.request import Kind, Request, kind_of, parse
 from router.prompts.template import ChatTemplate
 from router.prompts.tokenizer import RENDERERS, ChatTokenizer
@@ -47,6 +49,16 @@ NAMES = [
     "arguments",
     "tool_calls",
     "name",
+    "input",
+    "instructions",
+    "system",
+    "thinking",
+    "output_config",
+    "tool_use_id",
+    "summary",
+    "output",
+    "input_schema",
+    "suffix",
 ]
 
 
@@ -63,8 +75,8 @@ def ids(*values: int) -> bytes:
     [
         (COMPLETIONS, {"prompt": "hello"}, "hello", 1),
         (COMPLETIONS, {"prompt": [1, 2, 0xFFFFFFFF]}, ids(1, 2, 0xFFFFFFFF), 1),
-        (COMPLETIONS, {"prompt": ["a", "b"]}, "a", 2),
-        (COMPLETIONS, {"prompt": [[7, 8], [9], [10]]}, ids(7, 8), 3),
+        (COMPLETIONS, {"prompt": ["a", "bb"]}, "bb", 2),
+        (COMPLETIONS, {"prompt": [[7], [9, 8], [10]]}, ids(9, 8), 3),
         (CHAT, {"messages": [USER]}, None, 1),
         (GENERATE, {"text": "hello"}, "hello", 1),
         (GENERATE, {"text": ["a", "b"]}, "a", 2),
@@ -72,7 +84,7 @@ def ids(*values: int) -> bytes:
         (GENERATE, {"input_ids": [[3], [4]], "text": "ignored beside ids"}, ids(3), 2),
     ],
 )
-def test_every_shape_of_prompt_is_read_and_the_first_of_several_stands_for_all(
+def test_every_shape_of_prompt_is_read_and_the_longest_of_several_stands_for_all(
     kind: Kind, body: dict[str, Any], prompt: str | bytes | None, prompts: int
 ) -> None:
     request = read(kind, **body, sampling_params={"max_new_tokens": 4}, unknown=[{}])
@@ -152,7 +164,7 @@ def test_kinds_of_body_are_told_apart_by_their_fields(body: dict[str, Any], kind
 
 
 def test_a_body_without_a_prompt_is_of_no_kind() -> None:
-    with pytest.raises(BadRequest, match="expected one of prompt, messages, input_ids or text"):
+    with pytest.raises(BadRequest, match="expected one of prompt, messages, input_ids, text or input"):
         kind_of(b'{"model": "m"}')
 
 
@@ -217,3 +229,73 @@ def test_any_chat_is_read_or_has_a_reason(
     tokenizer = ChatTokenizer(deepseek.encoder, "", render, render)
     prompt = outcome(lambda: read_prompt(parse(Kind.CHAT, json.dumps(body).encode()), tokenizer))
     assert isinstance(prompt, bytes) or prompt.exact or prompt.why
+
+
+loose = st.dictionaries(st.sampled_from(NAMES), json_values)
+TYPES = ["text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking", "search_result"]
+ITEM_TYPES = ["message", "reasoning", "function_call", "function_call_output", "input_text"]
+typed = st.sampled_from(TYPES) | st.sampled_from(ITEM_TYPES)
+odd = st.dictionaries(
+    st.sampled_from(["text", "content", "output", "role", "thinking", "summary", "input"]), json_values
+)
+blocks = st.lists(st.builds(lambda kind, rest: {**rest, "type": kind}, typed, loose | odd), max_size=4)
+turns = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "system"]), "content": st.text() | blocks}
+    ),
+    min_size=1,
+    max_size=4,
+)
+tools_of_any_kind = st.none() | st.lists(loose, max_size=2)
+responses = st.fixed_dictionaries(
+    {"input": st.text() | blocks | turns},
+    optional={"instructions": st.none() | st.text(), "tools": tools_of_any_kind},
+)
+anthropic = st.fixed_dictionaries(
+    {"messages": turns},
+    optional={
+        "system": st.none() | st.text() | blocks,
+        "tools": tools_of_any_kind,
+        "thinking": st.none() | loose,
+    },
+)
+
+
+@any_speed
+@given(
+    st.sampled_from(["vllm", "sglang"]),
+    responses.map(lambda body: (Kind.RESPONSES, body)) | anthropic.map(lambda body: (Kind.MESSAGES, body)),
+    st.booleans(),
+)
+def test_any_response_or_message_is_read_or_has_a_reason(
+    deepseek: ChatTokenizer, engine: str, kind_and_body: tuple[Kind, Any], known: bool
+) -> None:
+    kind, body = kind_and_body
+    template = ChatTemplate("{{ messages | tojson }}{{ tools | tojson }}", {})
+    render = RENDERERS[engine](template)
+    tokenizer = ChatTokenizer(deepseek.encoder, "", render, render, engine) if known else None
+    data = json.dumps(body).encode()
+    prompt = outcome(lambda: read_prompt(parse(kind, data), tokenizer, engine))
+    assert isinstance(prompt, bytes) or prompt.exact or prompt.why
+    question = outcome(lambda: _question(kind, data, engine))
+    assert isinstance(question, bytes | dict | str)
+
+
+def _question(kind: Kind, data: bytes, engine: str) -> Any:
+    try:
+        return question_of(parse(kind, data), engine)
+    except Inexact as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_body_of_many_megabytes_is_a_request_or_a_bad_request_soon(kind: Kind) -> None:
+    text = b"x" * 30_000_000
+    for body in (
+        b'{"prompt": "%s", "input": "", "text": "", "messages": [{"role": "user", "content": ""}]}' % text,
+        b'{"unknown": "%s"}' % text,
+        b"[" * 1_000_000,
+        b'{"prompt": ' + b'{"a":' * 100_000,
+        b'{"messages": [' + b'{"role":"user"},' * 100_000,
+    ):
+        assert outcome(lambda body=body: parse(kind, body)) is not None  # type: ignore[misc] # bound at once

@@ -8,10 +8,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from router.errors import ConfigError
-from router.prompts import samples, tokenizer
+from router.prompts import encoders, samples
+from router.prompts.encoders import FastokensEncoder, TokenizersEncoder
 from router.prompts.fields import Chat
 from router.prompts.inexact import Inexact
-from router.prompts.tokenizer import ChatTokenizer, FastokensEncoder, TokenizersEncoder, load_tokenizer
+from router.prompts.tokenizer import ChatTokenizer, load_tokenizer
 from tests.prompts import models
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def test_a_model_that_fastokens_cannot_load_runs_on_tokenizers(tmp_path: Path) -
 
 def test_two_tokenizers_with_other_ids_are_told_apart(tmp_path: Path) -> None:
     models.byte_level(tmp_path)
-    fast = FastokensEncoder(models.DEEPSEEK / "tokenizer.json")
-    difference = tokenizer._difference(fast, TokenizersEncoder(tmp_path / "tokenizer.json"))
+    fast = FastokensEncoder.from_file(models.DEEPSEEK / "tokenizer.json")
+    difference = encoders.difference(fast, TokenizersEncoder(tmp_path / "tokenizer.json"))
     assert difference == "fastokens gives other ids for ''"
 
 
@@ -113,7 +114,7 @@ def test_a_chat_without_a_template_or_with_its_own_is_a_reason(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "is not a file; expected a tokenizer.json or its directory"),
+        ({}, "is not a file; expected a tokenizer.json, tekken.json"),
         ({"tokenizer.json": "{"}, "tokenizer.json cannot be loaded: "),
         (
             {"tokenizer.json": "{}", "tokenizer_config.json": "[]"},
