@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 # Below this size copying the body behind the head costs less than a second buffer in the transport.
 JOINED_BYTES = 32 * 1024
 
-# Status codes below this one announce the answer proper.
-FINAL = 200
+# Status codes of answers proper; those from 100 that are lower announce one, others are none (RFC 9110, 15).
+INFORMATIONAL, FINAL, LAST = 100, 200, 599
 
 
 class Connection(asyncio.Protocol):
     """`on_idle` is called when it can take another request, `on_lost` when it never will again."""
 
     __slots__ = (
+        "_asked_at",
         "_busy",
         "_idle_since",
         "_limits",
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._reusable = False
         self._paused = False
         self._unread = 0
+        self._asked_at = 0.0
         self._idle_since = 0.0
 
     def idle_seconds(self) -> float:
@@ -83,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._response = response
         self._busy = True
         self._unread = 0
+        self._asked_at = self._loop.time()
         limits = self._limits
         if limits.first_byte_seconds or limits.idle_seconds:
             response.patience = Patience(self._loop, limits, self._expire)
@@ -98,6 +101,13 @@ class Connection(asyncio.Protocol):
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
+
+    def fail(self, failure: UpstreamFailed) -> None:
+        """Close the socket at once; the answer under way, if any, ends with `failure`."""
+        if self._busy:
+            self._fail(failure)
+        else:
+            self.abort()
 
     def abort(self) -> None:
         """Close the socket at once; the answer under way, if any, gets nothing more."""
@@ -125,16 +135,19 @@ class Connection(asyncio.Protocol):
             response.patience.arrived()
         if response.complete:
             self._finish(reusable=self._reusable)
-        elif not response.begun:
-            self._count_head(len(data))
+        elif not response.pieces:
+            self._count_bare(len(data))
         elif response.pump is not None:
+            response.bare_bytes = 0
             response.pump()
             if response.patience is not None and response.pump is not None:
                 response.patience.wait()
-        elif response.waiter is not None:
-            response.advance()
         else:
-            self._hold_back(len(data))
+            response.bare_bytes = 0
+            if response.waiter is not None:
+                response.advance()
+            else:
+                self._hold_back(len(data))
 
     def eof_received(self) -> None:
         """Take the end of the stream for the end of a body that nothing else delimits, else a cut."""
@@ -167,6 +180,8 @@ class Connection(asyncio.Protocol):
         """Begin the answer, unless this is a 1xx, which only announces it."""
         response = self._response
         response.status = status = self._parser.get_status_code()
+        if not INFORMATIONAL <= status <= LAST:
+            raise httptools.HttpParserError("no such status")
         if status >= FINAL:
             response.begun = True
             response.complete = response.bodyless
@@ -206,11 +221,15 @@ class Connection(asyncio.Protocol):
             self._paused = True
             self._transport.pause_reading()
 
-    def _count_head(self, size: int) -> None:
+    def _count_bare(self, size: int) -> None:
+        """Bound what is no body: heads, 1xx, chunk extensions, trailers."""
         response = self._response
-        response.head_bytes += size
-        if response.head_bytes > self._limits.head_bytes:
-            self._fail(UpstreamFailed("the head of the worker's answer is too large"))
+        response.bare_bytes += size
+        if response.bare_bytes > self._limits.head_bytes:
+            what = "head of the worker's answer" if not response.begun else "worker's framing of its answer"
+            self._fail(UpstreamFailed(f"the {what} is too large"))
+        elif response.begun and response.waiter is not None:
+            response.advance()
 
     def _garbled(self, error: Exception) -> None:
         if self._response.complete:
@@ -231,8 +250,11 @@ class Connection(asyncio.Protocol):
         self._fail(UpstreamTimeout(reason))
 
     def _lost(self, failure: UpstreamFailed, cause: Exception | None = None) -> None:
-        if self._busy:
-            self._response.unanswered = not self._response.begun and not self._response.head_bytes
+        response = self._response if self._busy else None
+        if response is not None:
+            unanswered = not response.begun and not response.bare_bytes
+            soon = self._loop.time() - self._asked_at < self._limits.stale_seconds
+            failure.stale = bool(self._idle_since) and unanswered and soon
             self._fail(failure, cause)
 
     def _fail(self, failure: UpstreamFailed, cause: Exception | None = None) -> None:

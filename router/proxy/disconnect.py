@@ -50,6 +50,8 @@ class ClientWatch:
         edge = self.edge
         if edge is not None:
             edge.on_lost = self._leave
+            # uvicorn stops reading behind a long body until `receive` is called, and would not see the end.
+            edge.flow.resume_reading()
             self._task = asyncio.current_task(edge.loop)  # with the loop given it costs no system call
         else:
             self._task = asyncio.current_task()

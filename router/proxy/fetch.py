@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.proxy.headers import Field
+    from router.proxy.response import Response
     from router.proxy.upstream import Upstream
 
 # A /metrics page of a large engine has some hundred KiB.
@@ -56,10 +57,22 @@ async def fetch(
         body = msgspec.json.encode(json)
     try:
         async with asyncio.timeout(timeout):
-            response = await upstream.request(method.encode(), path.encode(), fields, body)
+            response = await _ask(upstream, method.encode(), path.encode(), fields, body)
             try:
                 return Reply(response.status, response.headers, await response.read_all(REPLY_BYTES))
             finally:
                 response.close()
     except TimeoutError as error:
         raise UpstreamTimeout(f"the worker did not answer {path} within {timeout:g} s") from error
+
+
+async def _ask(
+    upstream: Upstream, method: bytes, target: bytes, headers: Sequence[Field], body: bytes
+) -> Response:
+    """Send a request, once more when the worker had closed the idle connection it was written to."""
+    try:
+        return await upstream.request(method, target, headers, body)
+    except UpstreamFailed as failure:
+        if not failure.stale:
+            raise
+    return await upstream.request(method, target, headers, body, fresh=True)

@@ -35,6 +35,10 @@ _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 # Values of connection that name no other field, each behind the comma that joins several.
 _PLAIN_OPTIONS = frozenset({b",close", b",keep-alive", b",Keep-Alive", b",Close"})
 
+# What the router says of itself in its answers; nobody else may.
+_OURS = b"x-kv-router-"
+_X = ord("x")
+
 # Methods whose requests carry no content-length when they have no body (RFC 9110, 8.6).
 _WITHOUT_CONTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE", b"TRACE"})
 
@@ -45,9 +49,23 @@ def request_headers(headers: Iterable[Field]) -> list[Field]:
 
 
 def answer_headers(headers: Iterable[Field], extra: Iterable[Field] = ()) -> list[Field]:
-    """Return the fields of a worker's answer that go on to the client, then `extra`."""
+    """Return the fields of a worker's answer that go on to the client, then `extra`.
+
+    `extra` are x-... fields: those, and every x-kv-router-*, are the router's word and never the worker's.
+    """
     kept = _passing(headers, HOP_BY_HOP)
+    for name, _ in kept:
+        if name[0] == _X:  # few answers have any: looking more closely costs them nothing
+            return laid_over([field for field in kept if not field[0].startswith(_OURS)], extra)
     kept += extra
+    return kept
+
+
+def laid_over(headers: Iterable[Field], ours: Iterable[Field]) -> list[Field]:
+    """Return `headers` without the fields that `ours` sets anew, then `ours`."""
+    names = {name for name, _ in ours}
+    kept = [field for field in headers if field[0] not in names]
+    kept += ours
     return kept
 
 

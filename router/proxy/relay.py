@@ -20,6 +20,7 @@ from router.proxy.pump import Pump
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from router.errors import RouterError
     from router.proxy.asgi import Send
     from router.proxy.edge import EdgeProtocol
     from router.proxy.headers import Field
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 # meta_info (SGLang's /generate) behind the text, in a stream in the last event or the one before [DONE].
 TAIL_BYTES = 2048
 _TAIL_PIECES = 4
-_NAME = b'"cached_tokens"'
-_COUNT = re.compile(_NAME + rb"\s*:\s*(\d+)")
+# Their content-length, if any, is that of another answer (RFC 9110, 8.6); servers take it at its word.
+_WITHOUT_BODY = (204, 304)
+_COUNT = re.compile(rb'"\w+"\s*:\s*(\d+)')
 
 
 @dataclass(slots=True)
@@ -46,12 +48,26 @@ class Relayed:
 
     @property
     def cached_tokens(self) -> int | None:
-        """The engine's own count of the prompt's cached tokens, if the answer's last 2 KiB tell it.
+        """The engine's own count of the prompt's cached tokens, if the answer's last 2 KiB tell it."""
+        return self._count(b'"cached_tokens"')
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The engine's own count of the prompt's tokens, if the answer's last 2 KiB tell it.
+
+        /v1/responses and /v1/messages call it input_tokens.
+        """
+        count = self._count(b'"prompt_tokens"')
+        return self._count(b'"input_tokens"') if count is None else count
+
+    def _count(self, name: bytes) -> int | None:
+        """Find the last number under `name`.
 
         A search for bytes: about 1 us. Text that a model wrote cannot look like it, its quotes are escaped.
         """
         tail = b"".join(self.last)[-TAIL_BYTES:]
-        found = _COUNT.match(tail, max(tail.rfind(_NAME), 0))
+        at = tail.rfind(name)
+        found = _COUNT.match(tail, at) if at >= 0 else None
         return int(found[1]) if found else None
 
 
@@ -60,11 +76,13 @@ async def relay(
     send: Send,
     *,
     extra: Iterable[Field] = (),
-    on_first_byte: Callable[[], None] | None = None,
+    on_start: Callable[[], None] | None = None,
     edge: EdgeProtocol | None = None,
 ) -> Relayed:
     """Pass an answer on, its hop-by-hop headers taken out and `extra` added, and close it.
 
+    `on_start` is called once, right before the head goes out, with the first piece of the body (or its end)
+    at hand: from then on nobody else can answer.
     Raises UpstreamFailed only while nothing has been sent. Of a cut after that it tells in what it
     returns: an event stream has then been ended with an error event; anything else is left unfinished,
     for which the server closes the client's connection once the application returns. With the `edge`
@@ -74,25 +92,31 @@ async def relay(
     try:
         piece = await response.read()
         complete = response.complete
-        if piece and on_first_byte is not None:
-            on_first_byte()
         headers = answer_headers(response.headers, extra)
+        if response.status in _WITHOUT_BODY:
+            headers = [field for field in headers if field[0] != b"content-length"]
+        if on_start is not None:
+            on_start()
         if edge is not None:
             edge.hold()
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": piece, "more_body": not complete})
-        if edge is not None:
-            edge.release()
+        try:
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            await send({"type": "http.response.body", "body": piece, "more_body": not complete})
+        finally:
+            if edge is not None:
+                edge.release()
         if complete:
             relayed.last = (piece,)
         else:
-            await _stream(response, send, piece, relayed)
+            await _stream(response, send, piece, relayed, edge)
     finally:
         response.close()
     return relayed
 
 
-async def _stream(response: Response, send: Send, piece: bytes, relayed: Relayed) -> None:
+async def _stream(
+    response: Response, send: Send, piece: bytes, relayed: Relayed, edge: EdgeProtocol | None
+) -> None:
     relayed.last = last = deque((piece,), _TAIL_PIECES)
     pump = Pump(response, send, last)
     more = True
@@ -105,9 +129,18 @@ async def _stream(response: Response, send: Send, piece: bytes, relayed: Relayed
             await send({"type": "http.response.body", "body": piece, "more_body": more})
     except UpstreamFailed as failure:
         relayed.failure = failure
-        if _can_take_an_event(response.headers):
-            event = b"\n\ndata: " + failure.body() + b"\n\n"
-            await send({"type": "http.response.body", "body": event})
+        await interrupt(response, send, failure, edge)
+
+
+async def interrupt(
+    response: Response, send: Send, failure: RouterError, edge: EdgeProtocol | None = None
+) -> None:
+    """End an answer that has begun and will not be whole, so that its client can see it."""
+    if _can_take_an_event(response.headers):
+        event = b"\n\ndata: " + failure.body() + b"\n\n"
+        await send({"type": "http.response.body", "body": event})
+    elif edge is not None:
+        edge.cut()
 
 
 def _can_take_an_event(headers: Iterable[Field]) -> bool:

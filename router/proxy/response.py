@@ -1,8 +1,8 @@
 """One answer on its way in: the connection fills it, one reader empties it.
 
-The connection appends to `pieces` and sets `begun` (head complete), `complete` or `failure`, and
-`unanswered` when it was lost before one byte of an answer. The reader takes everything that has come in
-one piece and waits on a single future only when nothing has.
+The connection appends to `pieces` and sets `begun` (head complete), `complete` or `failure`; it counts in
+`bare_bytes` what has come in a row that is no body. The reader takes everything that has come in one piece
+and waits on a single future only when nothing has.
 An answer leaves its connection the moment it is complete or has failed, so the connection can serve
 another request while the last pieces here are still unread.
 """
@@ -30,17 +30,16 @@ class Response:
     __slots__ = (
         "_connection",
         "_loop",
+        "bare_bytes",
         "begun",
         "bodyless",
         "complete",
         "failure",
-        "head_bytes",
         "headers",
         "patience",
         "pieces",
         "pump",
         "status",
-        "unanswered",
         "waiter",
     )
 
@@ -51,10 +50,9 @@ class Response:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.pieces: list[bytes] = []
-        self.head_bytes = 0
+        self.bare_bytes = 0
         self.begun = False
         self.complete = False
-        self.unanswered = False
         self.failure: UpstreamFailed | None = None
         self.patience: Patience | None = None
         self.waiter: asyncio.Future[None] | None = None

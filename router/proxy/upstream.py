@@ -1,9 +1,10 @@
 """The connections to one worker, and the requests that go over them.
 
 A request has a connection of its own for as long as its answer is under way; how many may be under way
-is decided elsewhere. A request goes out once, with one exception: when a connection that had been idle
-is lost before one byte of an answer, the worker had closed it while the request was on its way, and a
-fresh connection is tried.
+is decided elsewhere. A request is written once: a worker that has it may work on it, so whether to write
+it again is up to the caller, who finds in a failure what is known. `sent` is False when nothing was written.
+`stale` is True when the connection had been idle and was lost as soon as the request was written, before
+one byte of an answer: the worker had closed it, and most likely never saw the request.
 """
 
 from __future__ import annotations
@@ -33,20 +34,29 @@ class Upstream:
     without a path that then stands before every target. Raises ConfigError for any other URL.
     """
 
-    __slots__ = ("_idle", "_limits", "_origin", "_tls", "url")
+    __slots__ = ("_closed", "_idle", "_limits", "_open", "_origin", "_tls", "url")
 
     def __init__(self, url: str, *, limits: Limits | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.url = url
         self._origin = parse_origin(url)
         self._limits = limits or Limits()
         self._idle = IdleConnections(self._limits)
+        self._open: set[Connection] = set()
+        self._closed = False
         self._tls = (tls or ssl.create_default_context()) if self._origin.secure else None
 
     async def request(
-        self, method: bytes, target: bytes, headers: Sequence[Field], body: bytes = b""
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Sequence[Field],
+        body: bytes = b"",
+        *,
+        fresh: bool = False,
     ) -> Response:
         """Send a request and return its answer once the head of that is complete.
 
+        `fresh`: on a new connection, where a `stale` one has just been found.
         `headers` go out as they are, host and content-length are added: hop-by-hop fields must have
         been taken out (`headers.request_headers`). Whoever gets the answer must `close()` it. Raises
         UpstreamFailed, UpstreamTimeout (connect or first byte), BadRequest for what would split a line.
@@ -54,27 +64,30 @@ class Upstream:
         """
         origin = self._origin
         head = request_head(method, origin.prefix + target, origin.authority, headers, len(body))
-        connection = self._idle.take()
-        reused = connection is not None
-        while True:
-            if connection is None:
-                connection = await self._connect()
-            response = connection.exchange(head, body, bodyless=method == b"HEAD")
-            try:
-                await response.wait()
-            finally:
-                if not response.begun:
-                    response.close()
-            if response.failure is None or response.begun:
-                return response
-            if not (reused and response.unanswered):
-                raise response.failure
-            reused, connection = False, None
+        connection = None if fresh else self._idle.take()
+        if connection is None:
+            connection = await self._connect()
+        response = connection.exchange(head, body, bodyless=method == b"HEAD")
+        try:
+            await response.wait()
+        finally:
+            if not response.begun:
+                response.close()
+        if response.failure is not None and not response.begun:
+            raise response.failure
+        return response
 
     async def close(self) -> None:
-        """Close the idle connections; those in use close when their answers end."""
+        """Close all connections, for good; answers under way end with UpstreamFailed."""
+        self._closed = True
         self._idle.close()
+        for connection in list(self._open):
+            connection.fail(UpstreamFailed("the router has closed its connections to the worker"))
         await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+
+    def _lost(self, connection: Connection) -> None:
+        self._idle.drop(connection)
+        self._open.discard(connection)
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -82,13 +95,22 @@ class Upstream:
         try:
             async with asyncio.timeout(self._limits.connect_seconds or None):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(loop, self._limits, self._idle.put, self._idle.drop),
+                    lambda: Connection(loop, self._limits, self._idle.put, self._lost),
                     origin.host,
                     origin.port,
                     ssl=self._tls,
                 )
         except TimeoutError as error:
-            raise UpstreamTimeout("the worker did not accept a connection in time") from error
+            raise _not_sent(UpstreamTimeout("the worker did not accept a connection in time")) from error
         except (OSError, UnicodeError) as error:
-            raise UpstreamFailed("no connection to the worker could be made") from error
+            raise _not_sent(UpstreamFailed("no connection to the worker could be made")) from error
+        if self._closed:
+            connection.abort()
+            raise _not_sent(UpstreamFailed("the router has closed its connections to the worker"))
+        self._open.add(connection)
         return connection
+
+
+def _not_sent(failure: UpstreamFailed) -> UpstreamFailed:
+    failure.sent = False
+    return failure

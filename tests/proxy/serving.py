@@ -34,7 +34,7 @@ class Proxy:
         self._upstream = upstream
         self.relayed: list[Relayed] = []
         self.failed: list[UpstreamFailed] = []
-        self.first_bytes = 0
+        self.starts = 0
         self.gone = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +51,7 @@ class Proxy:
             method = scope["method"].encode()
             response = await self._upstream.request(method, scope["raw_path"], fields, body)
             relayed = await relay(
-                response, send, extra=[(b"x-extra", b"1")], on_first_byte=self._count, edge=watch.edge
+                response, send, extra=[(b"x-extra", b"1")], on_start=self._count, edge=watch.edge
             )
         except UpstreamFailed as failure:
             self.failed.append(failure)
@@ -61,7 +61,7 @@ class Proxy:
             self.relayed.append(relayed)
 
     def _count(self) -> None:
-        self.first_bytes += 1
+        self.starts += 1
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ import pytest
 
 from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.fetch import fetch
+from router.proxy.limits import Limits
 from router.proxy.upstream import Upstream
 from tests.proxy.scripted import Peer, Worker, answer, plays
 
@@ -39,3 +40,15 @@ async def test_the_limit_covers_the_whole_answer(start: bytes) -> None:
     async with Worker.up(script) as worker:
         with pytest.raises(UpstreamTimeout, match=r"/health within 0\.05 s"):
             await fetch(Upstream(worker.url), "GET", "/health", timeout=0.05)
+
+
+@pytest.mark.parametrize(("stale_seconds", "times"), [(60, 2), (0, 1)])
+async def test_a_question_to_a_connection_that_was_closed_is_asked_once_more(
+    stale_seconds: float, times: int
+) -> None:
+    async with Worker.up(plays(answer(b"one")), plays(close=True)) as worker:
+        upstream = Upstream(worker.url, limits=Limits(stale_seconds=stale_seconds))
+        await fetch(upstream, "GET", "/1", timeout=5)
+        with pytest.raises(UpstreamFailed):
+            await fetch(upstream, "POST", "/2", timeout=5)
+        assert [head.split()[1] for _, head, _ in worker.requests] == [b"/1"] + [b"/2"] * times

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import BadRequest
-from router.proxy.headers import answer_headers, ends_with_connection, request_head, request_headers
+from router.proxy.headers import (
+    answer_headers,
+    ends_with_connection,
+    laid_over,
+    request_head,
+    request_headers,
+)
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1).map(str.encode)
 VALUE = st.binary(max_size=20)
@@ -38,6 +44,22 @@ def test_a_request_loses_host_and_length_which_are_set_anew_and_expect_which_is_
 def test_an_answer_keeps_its_length_and_gets_what_the_caller_adds() -> None:
     fields = [(b"content-length", b"3"), (b"set-cookie", b"a"), (b"set-cookie", b"b")]
     assert answer_headers(fields, [(b"x-request-id", b"7")]) == [*fields, (b"x-request-id", b"7")]
+
+
+def test_a_worker_cannot_speak_for_the_router() -> None:
+    ours = [(b"x-kv-router-rank", b"1"), (b"x-request-id", b"7")]
+    evil = [(b"x-kv-router-rank", b"2"), (b"x-kv-router-else", b"2"), (b"x-request-id", b"8")]
+    assert answer_headers([(b"a", b"b"), *evil, (b"x-a", b"c")], ours) == [
+        (b"a", b"b"),
+        (b"x-a", b"c"),
+        *ours,
+    ]
+    assert answer_headers(evil[:2]) == []
+
+
+def test_a_pin_replaces_the_clients_own() -> None:
+    pin = [(b"x-data-parallel-rank", b"1")]
+    assert laid_over([(b"x-data-parallel-rank", b"7"), (b"a", b"b")], pin) == [(b"a", b"b"), *pin]
 
 
 def test_a_request_head_is_written_with_host_and_length() -> None:

@@ -103,3 +103,20 @@ async def test_a_relay_cancelled_in_a_slow_send_cancels_the_worker() -> None:
 )
 def test_the_engines_own_count_is_found_at_the_end(pieces: list[bytes], expected: int | None) -> None:
     assert Relayed(200, pieces).cached_tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([b'{"usage":{"prompt_tokens":52,"prompt_tokens_details":{"cached_tokens":48}}}'], 52),
+        ([b'data: {"usage":{"prompt_tokens":1}}\n\n', b'data: {"usage":{"prompt_tokens": 2}}\n\n'], 2),
+        ([b'{"usage":{"input_tokens":7,"output_tokens":3}}'], 7),
+        ([b'{"meta_info":{"prompt_tokens":9}}'], 9),
+        ([b'{"text":"\\"prompt_tokens\\":7"}'], None),
+        ([b'{"prompt_tokens":null}'], None),
+    ],
+)
+def test_the_engines_count_of_prompt_tokens_is_read_from_the_tail(
+    pieces: list[bytes], expected: int | None
+) -> None:
+    assert Relayed(200, pieces).prompt_tokens == expected

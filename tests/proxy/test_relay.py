@@ -47,7 +47,7 @@ async def test_a_stream_arrives_byte_for_byte(protocol: type[HttpToolsProtocol])
             fields = dict(response.headers)
             assert fields[b"content-type"] == b"text/event-stream; charset=utf-8"
             assert fields[b"x-extra"] == b"1"
-            assert proxy.first_bytes == 1
+            assert proxy.starts == 1
             assert proxy.relayed[0].failure is None
         _, head, body = worker.requests[0]
         assert head.startswith(b"POST /v1/completions HTTP/1.1\r\n")
@@ -104,6 +104,24 @@ async def test_an_answer_without_a_body_is_not_held_back(
         assert (b"x-a", b"b") in response.headers
 
 
+@pytest.mark.parametrize("status", [204, 304])
+async def test_an_answer_that_may_have_no_body_has_none_whatever_its_length_says(
+    protocol: type[HttpToolsProtocol], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = plays(b"HTTP/1.1 %d X\r\ncontent-length: 5\r\n\r\n" % status)
+    async with Worker.up(plain, plays(answer(b"ok"))) as worker:
+        proxy = Proxy(Upstream(worker.url))
+        async with served(proxy, protocol) as port:
+            client = Upstream(f"http://127.0.0.1:{port}")
+            response = await client.request(b"GET", b"/", [])
+            assert (response.status, await response.read()) == (status, b"")
+            response = await client.request(b"GET", b"/", [])
+            assert await response.read_all(10) == b"ok"
+            assert proxy.starts == 2
+            assert worker.connections == 1
+    assert not caplog.records
+
+
 async def test_pipelined_requests_are_answered_in_order(protocol: type[HttpToolsProtocol]) -> None:
     async with (
         Worker.up(plays(answer(b"one")), plays(answer(b"two"))) as worker,
@@ -143,7 +161,7 @@ async def test_a_worker_lost_before_the_first_byte_has_sent_nothing(
             assert response.status == 502
             assert json.loads(await response.read_all(1000))["error"]["code"] == "worker_failed"
         assert len(proxy.failed) == 1
-        assert not proxy.first_bytes
+        assert not proxy.starts
 
 
 async def test_a_cut_stream_ends_with_an_error_event(

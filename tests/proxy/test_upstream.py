@@ -269,6 +269,56 @@ async def test_a_head_without_end_is_a_failure() -> None:
             await get(Upstream(worker.url))
 
 
+@pytest.mark.parametrize("start", [b"0\r\nx: ", b"0\r\n", b"2;"])
+@pytest.mark.parametrize("before", [b"", b"2\r\nok\r\n"])
+async def test_a_body_that_is_all_framing_is_a_failure(start: bytes, before: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(CHUNKED + before + start)
+        while True:
+            await peer.send(b"a: b\r\n" * 1000 if start == b"0\r\n" else b"a" * 5000)
+
+    async with Worker.up(script) as worker:
+        response = await Upstream(worker.url).request(b"GET", b"/", [])
+        if before:
+            assert await response.read() == b"ok"
+        with pytest.raises(UpstreamFailed, match="too large"):
+            await response.read()
+
+
+async def test_framing_is_not_counted_over_a_whole_stream() -> None:
+    piece = b"1;%b\r\n" % (b"x" * 5000)
+
+    async def script(peer: Peer) -> None:
+        await peer.send(CHUNKED, *([piece, b"a\r\n"] * 40), b"0\r\n\r\n")
+
+    async with Worker.up(script) as worker:
+        assert await get(Upstream(worker.url)) == (200, b"a" * 40)
+
+
+@pytest.mark.parametrize("status", [b"600", b"999", b"099", b"000"])
+async def test_a_status_that_is_none_is_a_failure(status: bytes) -> None:
+    async with Worker.up(plays(answer(b"ok", status=status + b" Odd"))) as worker:
+        with pytest.raises(UpstreamFailed):
+            await get(Upstream(worker.url))
+
+
+async def test_closing_ends_answers_under_way() -> None:
+    async with Worker.up(plays(CHUNKED + b"1\r\na\r\n"), hang) as worker:
+        upstream = Upstream(worker.url)
+        response = await upstream.request(b"GET", b"/", [])
+        assert await response.read() == b"a"
+        waiting = asyncio.create_task(get(upstream))
+        await until(lambda: len(worker.requests) == 2)
+        await upstream.close()
+        with pytest.raises(UpstreamFailed, match="closed"):
+            await response.read()
+        with pytest.raises(UpstreamFailed, match="closed"):
+            await waiting
+        with pytest.raises(UpstreamFailed, match="closed"):
+            await get(upstream)
+        await until(lambda: not worker.open)
+
+
 async def test_an_answer_over_the_limit_is_cancelled() -> None:
     async with Worker.up(plays(CHUNKED + b"5\r\nhello\r\n")) as worker:
         response = await Upstream(worker.url).request(b"GET", b"/", [])
@@ -400,26 +450,51 @@ async def test_an_idle_connection_that_the_worker_closes_is_dropped() -> None:
         await upstream.close()
 
 
-async def test_a_reused_connection_lost_before_any_answer_is_replaced_once() -> None:
-    async with Worker.up(OK, plays(close=True), OK) as worker:
-        upstream = Upstream(worker.url)
+async def lost(upstream: Upstream) -> UpstreamFailed:
+    with pytest.raises(UpstreamFailed) as caught:
         await get(upstream)
-        assert await get(upstream, b"POST", b"again") == (200, b"ok")
-        assert [(number, body) for number, _, body in worker.requests] == [
-            (1, b""),
-            (1, b"again"),
-            (2, b"again"),
-        ]
-        await upstream.close()
+    return caught.value
 
 
-async def test_a_request_is_not_sent_a_third_time() -> None:
+async def test_a_request_is_written_once() -> None:
     async with Worker.up(OK, plays(close=True)) as worker:
         upstream = Upstream(worker.url)
         await get(upstream)
-        with pytest.raises(UpstreamFailed):
+        assert (await lost(upstream)).sent
+        assert len(worker.requests) == 2
+
+
+async def test_an_idle_connection_lost_at_once_is_told_from_a_request_that_was_lost() -> None:
+    patient, strict = Limits(stale_seconds=60), Limits(stale_seconds=0)
+    begun = plays(b"HTTP/1.1", close=True)
+    for limits, script, stale in ((patient, plays(close=True), True), (strict, plays(close=True), False)):
+        async with Worker.up(OK, script, OK) as worker:
+            upstream = Upstream(worker.url, limits=limits)
             await get(upstream)
-        assert len(worker.requests) == 3
+            assert (await lost(upstream)).stale is stale
+            assert (await get(upstream))[0] == 200
+    for scripts in ((plays(close=True),), (OK, begun)):
+        async with Worker.up(*scripts) as worker:
+            upstream = Upstream(worker.url, limits=patient)
+            if len(scripts) > 1:
+                await get(upstream)
+            assert not (await lost(upstream)).stale  # on a new connection, or after the first byte
+
+
+async def test_a_fresh_connection_can_be_asked_for() -> None:
+    async with Worker.up(OK) as worker:
+        upstream = Upstream(worker.url)
+        await get(upstream)
+        response = await upstream.request(b"GET", b"/", [], fresh=True)
+        response.close()
+        assert [number for number, _, _ in worker.requests] == [1, 2]
+        await upstream.close()
+
+
+async def test_what_was_not_sent_is_told() -> None:
+    async with Worker.up(OK) as worker:
+        url = worker.url
+    assert not (await lost(Upstream(url))).sent
 
 
 async def test_a_request_of_which_an_answer_had_begun_is_not_sent_again() -> None:
