@@ -70,8 +70,15 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
     )
     metrics.index = fleet.index.size
     reader = PromptReader()
-    planner = Planner(fleet, reader, tokenizers, metrics, forward_input_ids=config.forward_input_ids == "on")
     policy, weights, rng = POLICIES[config.policy], _weights(config), Random()
+    planner = Planner(
+        fleet,
+        reader,
+        tokenizers,
+        metrics,
+        guesses=policy.uses_overlap,
+        forward_input_ids=config.forward_input_ids == "on",
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

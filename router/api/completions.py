@@ -145,7 +145,8 @@ class Completions:
         tried: set[str] = set()
         attempts = sends = 0
         while True:
-            candidate = self._choose(plan, await self._ranks(plan, tried, failure))
+            ranks = self._eligible(plan, tried) or await self._coming(plan, tried, failure)
+            candidate = self._choose(plan, ranks)
             fresh = failure is not None and failure.stale
             try:
                 await self._attempt(plan, candidate, exchange, body, began, fresh=fresh)
@@ -166,14 +167,12 @@ class Completions:
         if not isinstance(failure, UpstreamTimeout):
             self._fleet.suspect(rank, failure.message)
 
-    async def _ranks(self, plan: Plan, tried: set[str], failure: UpstreamFailed | None) -> list[Rank]:
-        """Return the ranks to choose from; waits only while all that could be are paused."""
-        ranks = self._eligible(plan, tried)
-        if not ranks and failure is not None:
+    async def _coming(self, plan: Plan, tried: set[str], failure: UpstreamFailed | None) -> list[Rank]:
+        """Return the ranks to choose from where there are none now: waits only while all are paused."""
+        if failure is not None:
             raise failure
-        if not ranks:
-            await self._fleet.wait_for(plan.request.model, self._hold_seconds)
-            ranks = self._eligible(plan, tried)
+        await self._fleet.wait_for(plan.request.model, self._hold_seconds)
+        ranks = self._eligible(plan, tried)
         if not ranks:
             why = f"no worker that serves {plan.route.model!r} can take this request now"
             raise NoWorker(why, retry_after=1)

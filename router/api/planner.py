@@ -14,14 +14,17 @@ from router.prompts.forward import with_input_ids
 from router.prompts.inexact import Inexact
 from router.prompts.large import LARGE_BYTES, parse_large
 from router.prompts.namespace import namespace
+from router.prompts.prompt import BYTES_PER_TOKEN, Prompt
 from router.prompts.request import Kind, Request, parse
 
 if TYPE_CHECKING:
     from router.fleet.fleet import Fleet, Route
     from router.observe.metrics import Metrics
-    from router.prompts.prompt import Prompt
     from router.prompts.reader import PromptReader
     from router.prompts.store import TokenizerStore
+
+
+_DISTRUSTED = "the engine counts other tokens than the router"
 
 
 @dataclass(slots=True)
@@ -41,7 +44,11 @@ class Plan:
 
 
 class Planner:
-    """Plans requests for one fleet. `forward_input_ids`: send SGLang token ids instead of text."""
+    """Plans requests for one fleet.
+
+    `guesses`: without a tokenizer, ask a worker for a text's ids, or compare texts; not worth it for a policy
+    that looks at load alone. `forward_input_ids`: send SGLang token ids instead of text.
+    """
 
     def __init__(
         self,
@@ -50,11 +57,13 @@ class Planner:
         tokenizers: TokenizerStore,
         metrics: Metrics,
         *,
+        guesses: bool = True,
         forward_input_ids: bool = False,
     ) -> None:
         self._fleet = fleet
         self._reader = reader
         self._tokenizers = tokenizers
+        self._guesses = guesses
         self._forward_input_ids = forward_input_ids
         self._parse = metrics.stages["parse"].observe
         self._tokenize = metrics.stages["tokenize"].observe
@@ -66,13 +75,13 @@ class Planner:
         parsed = perf_counter()
         self._parse(parsed - began)
         route = self._fleet.route(request.model)
-        prompt = await self._prompt(request, route)
+        prompt = self._unread(request, route) or await self._prompt(request, route)
         self._tokenize(perf_counter() - parsed)
-        trusted = prompt.source != "tokens" or self._tokenizers.check.trusts(route.model, route.engine)
+        trusted = self._trusts(prompt, route)
         blocks = _blocks(request, route, prompt, trusted=trusted)
         if self._forward_input_ids and self._proven(route):
             body = with_input_ids(request, prompt, body)
-        why = prompt.why if trusted else "the engine counts other tokens than the router"
+        why = prompt.why if trusted or not prompt.exact else _DISTRUSTED
         return Plan(request, route, blocks, prompt.exact, why, body)
 
     def learn(self, plan: Plan, prompt_tokens: int | None) -> None:
@@ -82,8 +91,22 @@ class Planner:
             route = plan.route
             self._tokenizers.check.counted(route.model, route.engine, plan.prompt.count, prompt_tokens)
 
+    def _trusts(self, prompt: Prompt, route: Route) -> bool:
+        """Whether a prompt's blocks are worth comparing."""
+        return prompt.source != "tokens" or self._tokenizers.check.trusts(route.model, route.engine)
+
     def _proven(self, route: Route) -> bool:
         return route.engine == "sglang" and self._tokenizers.check.proven(route.model, route.engine)
+
+    def _unread(self, request: Request, route: Route) -> Prompt | None:
+        """Return no more than a size where nothing is gained by reading the text, else None."""
+        if self._guesses or isinstance(request.prompt, bytes):
+            return None
+        if self._tokenizers.get(route.model, route.engine) is not None:
+            return None
+        count = max(1, request.size // BYTES_PER_TOKEN)
+        why = "there is no tokenizer, and the policy looks at load alone; the count is estimated"
+        return Prompt(b"", count, exact=False, why=why, source="none", reusable=0)
 
     async def _prompt(self, request: Request, route: Route) -> Prompt:
         tokenizer = self._tokenizers.get(route.model, route.engine)

@@ -55,13 +55,15 @@ Cost: TypeAlias = Callable[[Candidate, Weights], float]
 class Policy:
     """A cost function. `sample`: how many candidates are looked at, drawn at random, 0 for all.
 
-    `draws`: ties are decided at random alone.
+    `draws`: ties are decided at random alone. `uses_overlap`: whether what ranks hold matters to it, so that
+    guessing at it is worth the while.
     """
 
     name: str
     cost: Cost
     sample: int = 0
     draws: bool = False
+    uses_overlap: bool = True
 
 
 def kv(candidate: Candidate, weights: Weights) -> float:
@@ -105,10 +107,10 @@ POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy("kv", kv),
-        Policy("round_robin", round_robin),
-        Policy("random", random, draws=True),
-        Policy("power_of_two", least_requests, sample=2),
-        Policy("least_requests", least_requests),
+        Policy("round_robin", round_robin, uses_overlap=False),
+        Policy("random", random, draws=True, uses_overlap=False),
+        Policy("power_of_two", least_requests, sample=2, uses_overlap=False),
+        Policy("least_requests", least_requests, uses_overlap=False),
         Policy("least_tokens", least_tokens),
         Policy("lmetric", lmetric),
     )

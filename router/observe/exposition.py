@@ -48,7 +48,7 @@ class Exposition:
         """Return body and content type in the format an Accept header asks for. About 10 us a value."""
         try:
             encode, content_type = choose_encoder(accept)
-        except ValueError:  # prometheus_client 0.26 reads a version without checking it
+        except (ValueError, TypeError):  # prometheus_client 0.26 reads a version without checking it
             encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 

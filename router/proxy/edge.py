@@ -198,6 +198,9 @@ class EdgeProtocol(HttpToolsProtocol):
                     self._refuse(b"400 Bad Request", "CONNECT is not supported")
                     return
                 head = self._head_without_upgrade()
+                if len(head) > self.limits.head_bytes:
+                    self._refuse(*_TOO_LARGE)
+                    return
                 data = data[end:]
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does

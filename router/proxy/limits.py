@@ -33,11 +33,11 @@ class ClientLimits:
     """What one client's connection may cost before its request is here. Times in seconds, sizes in bytes.
 
     `head_bytes` bounds the request line and headers together, and what a chunked body may bring in a row
-    that is no body (extensions, trailers); one read of the socket, up to 256 KiB, can come on top while a
-    head is incomplete. `header_fields`: how many headers. `head_seconds` runs from the first byte of a head
-    to its last, and from the connection to its first head. A body must bring `body_bytes_a_second` on the
-    average of each `body_seconds`. `pipelined`: requests that may wait in line behind the one being
-    answered. `linger_seconds`: how long a client that was refused may take to notice.
+    that is no body (extensions, trailers); one read of the socket, up to 256 KiB, can come on top of a head
+    that is incomplete or pipelined. `header_fields`: how many headers. `head_seconds` runs from the first
+    byte of a head to its last, and from the connection to its first head. A body must bring
+    `body_bytes_a_second` on the average of each `body_seconds`. `pipelined`: requests that may wait in line
+    behind the one being answered. `linger_seconds`: how long a client that was refused may take to notice.
     """
 
     head_bytes: int = 64 * 1024

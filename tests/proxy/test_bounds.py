@@ -211,10 +211,13 @@ async def test_nothing_but_a_body_can_be_endless(start: bytes, unit: bytes) -> N
 
 @pytest.mark.parametrize("size", [1000, 60_000, 70_000, 200_000])
 @pytest.mark.parametrize("step", [1000, 1 << 20])
-async def test_a_head_over_the_limit_is_refused_however_it_comes(size: int, step: int) -> None:
+@pytest.mark.parametrize("connection", [b"connection: close", b"connection: close, upgrade\r\nupgrade: a"])
+async def test_a_head_over_the_limit_is_refused_however_it_comes(
+    size: int, step: int, connection: bytes
+) -> None:
     echo = Echo()
     async with served(echo, Edge) as port:
-        wire = GET + b"connection: close\r\nx: " + b"a" * size + b"\r\n\r\n"
+        wire = GET + connection + b"\r\nx: " + b"a" * size + b"\r\n\r\n"
         pieces = [wire[start : start + step] for start in range(0, len(wire), step)]
         status = b"HTTP/1.1 200 " if size < 64 << 10 else b"HTTP/1.1 431 "
         assert (await all_of(port, *pieces)).startswith(status)
