@@ -65,11 +65,16 @@ class Sweep:
             self._look(portion * _ROWS_PER_PIECE)
         elif self._tidying:
             self._tidy()
-        elif self._next or len(self._index.states) > 2 * self._states_after + _LEAST_STATES:
+        elif self._next or self._states_to_forget():
             self._begin()
         else:
             return False
         return True
+
+    def _states_to_forget(self) -> bool:
+        """Whether a pass is worth it for the states alone: there are many, or nothing is held any more."""
+        states = len(self._index.states)
+        return states > 2 * self._states_after + _LEAST_STATES or (states > 1 and not self._index.tree.blocks)
 
     def _empty(self, retired: Retired, portion: int) -> None:
         """Take away a slot's predictions and tables; its rows are for the next pass."""

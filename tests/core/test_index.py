@@ -184,3 +184,14 @@ def test_a_block_that_was_given_up_is_held_again_when_it_is_stored_again() -> No
     assert index.match(keys_of([2, 10, 11, 12])).held == {}
     one.apply(batch(removed([hash_of([2]), hash_of([1, 10, 11, 12])])))
     assert index.match(keys_of([1, 10, 11, 12])).held == {one.slot: 3, other.slot: 4}
+
+
+def test_what_a_contradiction_has_emptied_leaves_no_state_behind() -> None:
+    index = Index()
+    one = view(index)
+    one.apply(batch(stored([1], list(range(4)))))
+    prompt = PromptBlocks(pack_tokens(range(5)), 5, Namespace("m"))
+    one.contradict(prompt.keys(BLOCK_SIZE, bigram=False), 0)
+    one.close()
+    sweep(index)
+    assert (index.blocks, len(index.states)) == (0, 1)
