@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
+Status = Literal[0] | Annotated[int, msgspec.Meta(ge=200, le=599)]
 
 
 class FaultError(ValueError):
@@ -35,32 +40,32 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """
 
     seed: int = 0
-    lose: float = 0.0
-    hole: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    delay: float = 0.0
-    delay_seconds: float = 0.1
-    bad_event: float = 0.0
-    bad_batch: float = 0.0
-    lose_first: int = 0
-    late: float = 0.0
+    lose: Share = 0.0
+    hole: Share = 0.0
+    duplicate: Share = 0.0
+    reorder: Share = 0.0
+    delay: Share = 0.0
+    delay_seconds: Seconds = 0.1
+    bad_event: Share = 0.0
+    bad_batch: Share = 0.0
+    lose_first: Count = 0
+    late: Seconds = 0.0
     silent: bool = False
     dead: bool = False
-    burst: int = 0
-    burst_bytes: int = 1024
+    burst: Count = 0
+    burst_bytes: Count = 1024
     replay: Literal["whole", "short", "hangs", "no_end", "legacy"] = "whole"
     all_routes: bool = False
-    status: int = 0
-    refuse_share: float = 1.0
-    slow: float = 0.0
-    reset: float = 0.0
-    hang: float = 0.0
-    endless: float = 0.0
-    hold_pause: float = 0.0
+    status: Status = 0
+    refuse_share: Share = 1.0
+    slow: Seconds = 0.0
+    reset: Share = 0.0
+    hang: Share = 0.0
+    endless: Share = 0.0
+    hold_pause: Seconds = 0.0
     restart: bool = False
-    refuse: float = 0.0
-    half_open: float = 0.0
+    refuse: Seconds = 0.0
+    half_open: Seconds = 0.0
 
     def lasting(self) -> Faults:
         """Return the plan without what happens once."""

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import zmq
 
 from workers import bytelevel
+from workers.ports import listen
 from workers.tokenizer import Tokenizer
 from workers.worker import Worker
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
@@ -45,8 +47,11 @@ class Fleet:
             self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv-workers-")))
             bytelevel.write(self._directory)
             try:
-                for spec in self.specs:
-                    self.workers.append(Worker(spec, self._tokenizer(spec), context))
+                # All ports that were asked for are taken before the system gives away any others.
+                asked = [self._asked(spec, stack) for spec in self.specs]
+                for spec, given in zip(self.specs, asked, strict=True):
+                    listening = given or listen(spec.host, 0)
+                    self.workers.append(Worker(spec, self._tokenizer(spec), context, listening))
                     await self.workers[-1].start()
             except BaseException:
                 await self._close_workers()
@@ -59,6 +64,14 @@ class Fleet:
     ) -> None:
         with self._stack:
             await self._close_workers()
+
+    def _asked(self, spec: WorkerSpec, stack: ExitStack) -> socket.socket | None:
+        """Take the HTTP port that a spec asks for, if it asks for one."""
+        if not spec.port:
+            return None
+        taken = listen(spec.host, spec.port)
+        stack.callback(taken.close)
+        return taken
 
     async def _close_workers(self) -> None:
         await asyncio.gather(*(worker.close() for worker in self.workers))

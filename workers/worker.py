@@ -24,6 +24,7 @@ from workers.server import Server, url_of
 from workers.tamper import filler
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Coroutine
 
     import zmq
@@ -45,15 +46,19 @@ class Worker:
     """
 
     def __init__(
-        self, spec: WorkerSpec, tokenizer: Tokenizer, context: zmq.Context[zmq.Socket[bytes]]
+        self,
+        spec: WorkerSpec,
+        tokenizer: Tokenizer,
+        context: zmq.Context[zmq.Socket[bytes]],
+        listening: socket.socket,
     ) -> None:
+        """`listening` takes the HTTP requests, and is closed when the other ports are taken: OSError."""
         self.spec = spec
         self.endpoints: Endpoints | None = None
         self._publishers: list[Publisher] = []
         self._context = context
         self._faults = NONE
         self._deeds: set[asyncio.Task[None]] = set()
-        listening = listen(spec.host, spec.port)
         self.url = url_of(listening)
         try:
             if spec.events is not None and spec.publishes:

@@ -39,10 +39,12 @@ async def test_a_closed_fleet_has_given_its_ports_back_and_answered_everyone() -
 async def test_a_port_that_is_taken_is_named_and_closes_what_was_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        fleet = Fleet([WorkerSpec(), WorkerSpec(port=port)])
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            free = probe.getsockname()[1]
+        fleet = Fleet([WorkerSpec(port=free), WorkerSpec(port=port)])
         with pytest.raises(OSError, match=str(port)):
             await fleet.__aenter__()
-        with socket.create_server(("127.0.0.1", int(fleet.workers[0].url.rsplit(":", 1)[1]))):
+        with socket.create_server(("127.0.0.1", free)):
             pass
 
 

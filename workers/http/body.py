@@ -64,3 +64,14 @@ def string(body: dict[str, Any], name: str) -> str | None:
         message = f"{name} must be a string"
         raise BadRequest(message, param=name)
     return value
+
+
+def boolean(body: dict[str, Any], name: str, *, default: bool) -> bool:
+    """Return a boolean field; null and absent are the default."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        message = f"{name} must be a boolean"
+        raise BadRequest(message, param=name)
+    return value

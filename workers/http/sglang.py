@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from workers.engine import control
 from workers.http.answer import Json, Text
-from workers.http.body import string
+from workers.http.body import boolean, string
 from workers.http.control import json_body, route
 from workers.http.errors import BadRequest
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _MODES = ("abort", "retract", "in_place")
 _OTHER_WEIGHT_SOURCES = ("tensor", "distributed", "ipc")
 _DRAIN_SECONDS = 3600.0
+_POLL_SECONDS = 0.005
 _UPDATED = "Succeeded to update model weights."
 _NOT_FLUSHED = (
     "The weights were updated, but the cache was not flushed because requests are still running or queued."
@@ -84,9 +87,12 @@ class Controls:
         return Text("Cache flushed.\n") if flushed else Text("Flush cache failed.\n", 400)
 
     async def _idle_within(self, seconds: float) -> bool:
-        for driver in self.edge.drivers:
-            if not await driver.until(_idle, seconds):
+        """Return whether all ranks were idle together within `seconds`."""
+        deadline = monotonic() + seconds
+        while not all(await self.edge.every(lambda rank, _now: _idle(rank))):
+            if monotonic() >= deadline:
                 return False
+            await asyncio.sleep(_POLL_SECONDS)
         return True
 
     async def _flush_all(self) -> bool:
@@ -112,17 +118,21 @@ class Controls:
 
         `keep_pause`: an update of an engine that was not paused leaves it paused.
         """
-        if body.get("abort_all_requests"):
+        # All of the body is read before any of it takes effect.
+        version = string(body, "weight_version")
+        flush = boolean(body, "flush_cache", default=True)
+        keep_pause = boolean(body, "keep_pause", default=False)
+        if boolean(body, "abort_all_requests", default=False):
             await self.edge.every(lambda rank, _now: control.abort_all(rank))
         if not self.edge.paused:
             self.edge.gate.clear()
             await self._idle_within(_DRAIN_SECONDS)
         try:
             self.edge.model_path = path
-            self.edge.weight_version = string(body, "weight_version") or self.edge.weight_version
-            flushed = not body.get("flush_cache", True) or await self._flush_all()
+            self.edge.weight_version = version or self.edge.weight_version
+            flushed = not flush or await self._flush_all()
         finally:
-            await self._after_update(keep_pause=bool(body.get("keep_pause")))
+            await self._after_update(keep_pause=keep_pause)
         value = {"success": flushed, "message": _UPDATED if flushed else _NOT_FLUSHED}
         return Json(value, 200 if flushed else 400)
 
