@@ -127,15 +127,15 @@ class Supervisor:
     def _saw(self, *, paused: bool, may_clear: bool) -> None:
         """Note the state of a worker that is up.
 
-        A pause, or the end of one, that the router did not bring about can have emptied a vLLM's cache; the
-        first event after it tells.
+        A pause, or the end of one, that the router did not bring about can have emptied a vLLM's cache. The
+        first event after its end tells; what comes before that was published before the pause.
         """
         worker = self._worker
         was_paused = worker.state is WorkerState.PAUSED
         if worker.state is WorkerState.DRAINING or (paused and was_paused):
             return
         if may_clear and paused is not was_paused:
-            worker.reset_views("paused", until_word=True)
+            worker.reset_views("paused", until_word=not paused)
         if paused:
             worker.become(WorkerState.PAUSED, "the engine says that it is paused")
         else:
