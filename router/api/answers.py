@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from router.errors import RouterError
-    from router.proxy.asgi import Send
+    from router.proxy.cycle import Cycle
     from router.proxy.headers import Field
 
 
@@ -18,9 +18,8 @@ def error_headers(error: RouterError) -> list[Field]:
     return headers
 
 
-async def send_error(send: Send, error: RouterError, request_id: bytes) -> None:
+def send_error(cycle: Cycle, error: RouterError, request_id: bytes) -> None:
     """Answer with an OpenAI-style error object."""
     body = error.body()
     headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id)]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    cycle.begin(error.status, headers, body, more=False)

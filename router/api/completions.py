@@ -1,4 +1,4 @@
-"""The completions path: raw ASGI, from the client's body to the chosen worker's answer and back.
+"""The completions path, from the client's body to the chosen worker's answer and back.
 
 Hot: the body is read once and parsed once, the answer's bytes pass unparsed. A request goes to another
 worker only while not one byte of an answer has come, and when a worker may have it already, only once: a
@@ -9,30 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import lru_cache
 from random import Random, getrandbits
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.api.answers import send_error
-from router.api.feedback import Feedback
+from router.api.feedback import Feedback, batches
 from router.core.decide import decide, predict
 from router.core.ledger import Ledger
 from router.errors import BadRequest, NoWorker, RouterError, Stopping, UpstreamFailed, UpstreamTimeout
 from router.prompts.request import Kind
-from router.proxy.body import read_body
+from router.proxy.body import body_of
 from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.headers import laid_over, request_headers
 from router.proxy.relay import interrupt, relay
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
     from router.api.planner import Plan, Planner
     from router.core.cost import Candidate, Policy, Weights
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
-    from router.proxy.asgi import Message, Receive, Send
     from router.proxy.body import BodyBudget
-    from router.proxy.edge import EdgeProtocol
+    from router.proxy.cycle import Cycle
     from router.proxy.headers import Field
     from router.proxy.response import Response
 
@@ -41,26 +44,24 @@ _REQUEST_ID = b"x-request-id"
 _OK = 200
 # How often a request may be written to a worker, whatever became of it there.
 _MOST_SENDS = 2
+_NONE: frozenset[str] = frozenset()
 _CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is left to see it but the metrics
 
 
 class Exchange:
-    """One client's request while it is served."""
+    """One client's request while it is served: what goes to a worker, and where the answer goes."""
 
-    __slots__ = ("edge", "headers", "id", "response", "send", "started", "status", "target")
+    __slots__ = ("began", "cycle", "headers", "id", "response", "status")
 
-    def __init__(self, scope: Message, send: Send) -> None:
-        self.headers: list[Field] = request_headers(scope["headers"])
+    def __init__(self, cycle: Cycle) -> None:
+        self.began = perf_counter()
+        self.cycle = cycle
+        self.headers: list[Field] = request_headers(cycle.headers)
         self.id = next((value for name, value in self.headers if name == _REQUEST_ID), b"")
         if not self.id:
             self.id = b"%032x" % getrandbits(128)
             self.headers.append((_REQUEST_ID, self.id))
-        query: bytes = scope["query_string"]
-        self.target: bytes = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
-        self.send = send
-        self.edge: EdgeProtocol | None = None
         self.response: Response | None = None
-        self.started = False
         self.status = _CLIENT_CLOSED_REQUEST
 
 
@@ -95,65 +96,60 @@ class Completions:
         self._ledger = Ledger()
         self._clock = asyncio.get_running_loop().time
 
-    async def serve(self, kind: Kind, scope: Message, receive: Receive, send: Send) -> None:
+    async def serve(self, kind: Kind, cycle: Cycle) -> None:
         """Answer one request; raises nothing."""
-        began = perf_counter()
-        exchange = Exchange(scope, send)
+        exchange = Exchange(cycle)
         held = 0
         try:
-            body = await read_body(receive, self._max_body_bytes, self._bodies)
+            body = await body_of(cycle, self._max_body_bytes, self._bodies)
             held = len(body)
-            with ClientWatch(scope, receive) as watch:
-                exchange.edge = watch.edge
+            with ClientWatch(cycle):
                 plan = await self._planner.plan(kind, body)
-                await self._dispatch(plan, exchange, plan.body, began)
+                ranks = self._eligible(plan, _NONE) or await self._coming(plan, _NONE, None)
+                candidate = self._choose(plan, ranks)
+                try:
+                    await self._attempt(plan, candidate, exchange)
+                except UpstreamFailed as failure:
+                    await self._retry(plan, exchange, candidate, failure)
         except ClientGone:
             exchange.status = _CLIENT_CLOSED_REQUEST
         except RouterError as error:
-            await self._refuse(exchange, error)
+            self._refuse(exchange, error)
         except asyncio.CancelledError:  # by the server, which has waited long enough
-            await self._stop(exchange)
+            self._stop(exchange)
         except Exception:  # noqa: BLE001 - whatever it is, no traceback may reach a client
             _log.exception("request %s failed in the router", exchange.id.decode("latin-1"))
-            await self._refuse(exchange, RouterError("the router failed to handle this request"))
+            self._refuse(exchange, RouterError("the router failed to handle this request"))
         finally:
             self._bodies.give_back(held)
-            self._metrics.answered(kind.value, exchange.status, perf_counter() - began)
+            self._metrics.answered(kind.value, exchange.status, perf_counter() - exchange.began)
 
-    async def _refuse(self, exchange: Exchange, error: RouterError) -> None:
+    def _refuse(self, exchange: Exchange, error: RouterError) -> None:
         self._metrics.failed(error)
         exchange.status = error.status
-        if not exchange.started:
-            await send_error(exchange.send, error, exchange.id)
+        if not exchange.cycle.response_started:
+            send_error(exchange.cycle, error, exchange.id)
 
-    async def _stop(self, exchange: Exchange) -> None:
+    def _stop(self, exchange: Exchange) -> None:
         """End an answer that the router will not be there to finish; waits for no client."""
         error = Stopping("the router is stopping", retry_after=1)
-        response, edge = exchange.response, exchange.edge
-        if edge is not None and edge.flow.write_paused:
-            edge.cut()
-        elif exchange.started and response is not None:
+        response, cycle = exchange.response, exchange.cycle
+        if cycle.flow.write_paused:
+            cycle.cut()
+        elif cycle.response_started and response is not None:
             exchange.status = response.status
             self._metrics.failed(error)
-            await interrupt(response, exchange.send, error, edge)
+            interrupt(response, cycle, error)
         else:
-            await self._refuse(exchange, error)
+            self._refuse(exchange, error)
 
-    async def _dispatch(self, plan: Plan, exchange: Exchange, body: bytes, began: float) -> None:
-        """Send the request to the best worker, and to the next best while none has answered."""
-        failure: UpstreamFailed | None = None
+    async def _retry(
+        self, plan: Plan, exchange: Exchange, candidate: Candidate, failure: UpstreamFailed
+    ) -> None:
+        """Send a request that has failed to the next best worker, while none has answered."""
         tried: set[str] = set()
         attempts = sends = 0
         while True:
-            ranks = self._eligible(plan, tried) or await self._coming(plan, tried, failure)
-            candidate = self._choose(plan, ranks)
-            fresh = failure is not None and failure.stale
-            try:
-                await self._attempt(plan, candidate, exchange, body, began, fresh=fresh)
-            except UpstreamFailed as error:
-                failure = error
-            else:
-                return
             attempts += 1
             sends += failure.sent
             if not failure.stale:
@@ -161,13 +157,23 @@ class Completions:
             if attempts > self._retries or sends >= _MOST_SENDS:
                 raise failure
             self._metrics.retries += 1
+            ranks = self._eligible(plan, tried) or await self._coming(plan, tried, failure)
+            candidate = self._choose(plan, ranks)
+            try:
+                await self._attempt(plan, candidate, exchange, fresh=failure.stale)
+            except UpstreamFailed as error:
+                failure = error
+            else:
+                return
 
     def _give_up(self, rank: Rank, failure: UpstreamFailed, tried: set[str]) -> None:
         tried.add(rank.worker)
         if not isinstance(failure, UpstreamTimeout):
             self._fleet.suspect(rank, failure.message)
 
-    async def _coming(self, plan: Plan, tried: set[str], failure: UpstreamFailed | None) -> list[Rank]:
+    async def _coming(
+        self, plan: Plan, tried: AbstractSet[str], failure: UpstreamFailed | None
+    ) -> list[Rank]:
         """Return the ranks to choose from where there are none now: waits only while all are paused."""
         if failure is not None:
             raise failure
@@ -185,7 +191,7 @@ class Completions:
         self._metrics.chosen(self._policy.name, chosen.overlap_tokens, plan.prompt.count)
         return chosen
 
-    def _eligible(self, plan: Plan, tried: set[str]) -> list[Rank]:
+    def _eligible(self, plan: Plan, tried: AbstractSet[str]) -> list[Rank]:
         """Return the ranks that can take the request now: a worker can have changed since it was planned."""
         request, fleet = plan.request, self._fleet
         ranks = fleet.route(request.model).ranks
@@ -204,33 +210,28 @@ class Completions:
         return ranks
 
     async def _attempt(
-        self, plan: Plan, candidate: Candidate, exchange: Exchange, body: bytes, began: float, *, fresh: bool
+        self, plan: Plan, candidate: Candidate, exchange: Exchange, *, fresh: bool = False
     ) -> None:
         """Send the request to one worker, on a `fresh` connection if told to, and pass its answer on."""
         rank = candidate.rank
+        worker = self._fleet.worker_of(rank)
+        heard = batches(worker.stream(rank.rank))
+        keys = predict(candidate, plan.prompt, self._clock()) if plan.prompt.tokens else ()
         ticket = self._ledger.open(rank.load, candidate.uncached_tokens)
-        keys = predict(candidate, plan.prompt, self._clock())
-        heard = self._feedback.heard(rank)
         answered = False
 
         def on_start() -> None:
-            exchange.started = True
             ticket.first_token()
-            self._metrics.first_byte.observe(perf_counter() - began)
+            self._metrics.first_byte.observe(perf_counter() - exchange.began)
 
         try:
-            upstream = self._fleet.worker_of(rank).upstream
-            pin = self._fleet.rank_headers(rank)
+            pin = worker.pins[rank.rank]
             headers = laid_over(exchange.headers, pin) if pin else exchange.headers
-            response = await upstream.request(b"POST", exchange.target, headers, body, fresh=fresh)
-            exchange.response = response
-            relayed = await relay(
-                response,
-                exchange.send,
-                extra=_answer_headers(candidate, exchange.id),
-                on_start=on_start,
-                edge=exchange.edge,
+            exchange.response = response = await worker.upstream.request(
+                b"POST", exchange.cycle.target, headers, plan.body, fresh=fresh
             )
+            extra = _answer_headers(candidate, exchange.id)
+            relayed = await relay(response, exchange.cycle, extra=extra, on_start=on_start)
             exchange.status = relayed.status
             answered = relayed.status == _OK
             self._feedback.learn(plan, candidate, relayed, heard)
@@ -242,15 +243,16 @@ class Completions:
 
 def _answer_headers(candidate: Candidate, request_id: bytes) -> tuple[Field, ...]:
     rank = candidate.rank
-    return (
-        (b"x-kv-router-worker", rank.worker.encode()),
-        (b"x-kv-router-rank", b"%d" % rank.rank),
-        (b"x-kv-router-overlap-tokens", b"%d" % candidate.overlap_tokens),
-        (_REQUEST_ID, request_id),
-    )
+    overlap = b"x-kv-router-overlap-tokens", b"%d" % candidate.overlap_tokens
+    return (*_names(rank.worker, rank.rank), overlap, (_REQUEST_ID, request_id))
 
 
-def _withdraw(rank: Rank, keys: list[int]) -> None:
+@lru_cache(maxsize=4096)
+def _names(worker: str, rank: int) -> tuple[Field, Field]:
+    return (b"x-kv-router-worker", worker.encode()), (b"x-kv-router-rank", b"%d" % rank)
+
+
+def _withdraw(rank: Rank, keys: Iterable[int]) -> None:
     """Take back predictions that will not come true."""
     for key in keys:
         rank.view.predicted.settle(key)

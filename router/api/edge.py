@@ -6,6 +6,7 @@ Routes that carry a prompt are routed by it; the engines' further routes by load
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from router.prompts.request import Kind
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from router.api.completions import Completions
     from router.proxy.asgi import Message, Receive, Send
+    from router.proxy.cycle import Handler
 
 _BY_LOAD = (
     "/classify",
@@ -32,31 +34,29 @@ _BY_LOAD = (
 )
 _V1 = "/v1/"
 _CHANGES = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
-_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.OTHER} | dict.fromkeys(_BY_LOAD, Kind.OTHER)
+_ROUTED = {kind.value: kind for kind in Kind if kind is not Kind.OTHER} | dict.fromkeys(_BY_LOAD, Kind.OTHER)
 
 
 class Edge:
-    """An ASGI application; `stopping` is to be called once no more requests are taken."""
+    """An application for `EdgeProtocol`; `stopping` is to be called once no more requests are taken."""
 
-    __slots__ = ("_completions", "_control", "stopping")
+    __slots__ = ("_control", "_other", "_routes", "stopping")
 
     def __init__(self, completions: Completions, control: ASGIApp, *, stopping: Callable[[], None]) -> None:
-        self._completions = completions
         self._control = control
+        self._routes = {path: partial(completions.serve, kind) for path, kind in _ROUTED.items()}
+        self._other = partial(completions.serve, Kind.OTHER)
         self.stopping = stopping
 
+    def handler(self, method: bytes, path: str) -> Handler | None:
+        """Return what serves a request past ASGI, if it is one to route; one lookup when hot."""
+        if method != b"POST":
+            return None
+        handler = self._routes.get(path)
+        if handler is None and path.startswith(_V1) and path not in _CHANGES:
+            return self._other
+        return handler
+
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one request; costs one lookup on the raw path."""
-        if scope["type"] == "http" and scope["method"] == "POST":
-            kind = _kind(scope["path"])
-            if kind is not None:
-                await self._completions.serve(kind, scope, receive, send)
-                return
+        """Serve anything else."""
         await self._control(scope, receive, send)
-
-
-def _kind(path: str) -> Kind | None:
-    kind = _KINDS.get(path)
-    if kind is None and path.startswith(_V1) and path not in _CHANGES:
-        return Kind.OTHER
-    return kind

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from router.api.planner import Plan, Planner
     from router.core.cost import Candidate
-    from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
     from router.proxy.relay import Relayed
+    from router.streams.stream import Stream
 
 _OK = 200
 # No prompt is longer; what a worker reports beyond it is no count.
@@ -32,19 +32,18 @@ class Feedback:
         self._planner = planner
         self._metrics = metrics
 
-    def heard(self, rank: Rank) -> int:
-        """Return how many batches a rank's stream has brought: to be taken at dispatch, given to `learn`."""
-        stream = self._fleet.stream_of(rank)
-        return 0 if stream is None else stream.counts.batches
-
     def learn(self, plan: Plan, candidate: Candidate, relayed: Relayed, heard: int) -> None:
-        """Hold what was expected of the engine's cache, and of its tokens, against what the engine says."""
+        """Hold what was expected of the engine's cache, and of its tokens, against what the engine says.
+
+        `heard`: how many batches the rank's stream had brought when the request was sent.
+        """
         if relayed.failure is not None:
             self._metrics.failed(relayed.failure)
         if relayed.failure is not None or relayed.status != _OK:
             return
-        self._planner.learn(plan, relayed.prompt_tokens)
-        cached = relayed.cached_tokens
+        prompt_tokens, cached = relayed.counts()
+        if prompt_tokens is not None and plan.exact:
+            self._planner.learn(plan, prompt_tokens)
         if cached is not None and cached > _MOST_TOKENS:
             cached = None
         self._stored(candidate, plan.prompt.count - cached if cached is not None else None)
@@ -57,9 +56,10 @@ class Feedback:
         rank = candidate.rank
         if uncached is None:
             uncached = candidate.uncached_tokens
-        stream = self._fleet.stream_of(rank)
-        if stream is not None and uncached > (rank.view.block_size or 0):
-            stream.completed()
+        if uncached > (rank.view.block_size or 0):
+            stream = self._fleet.stream_of(rank)
+            if stream is not None:
+                stream.completed()
 
     def _check(self, plan: Plan, candidate: Candidate, cached: int, heard: int) -> None:
         """Count a claim that the engine's own count contradicts by a block or more."""
@@ -72,6 +72,11 @@ class Feedback:
         if rank.contradictions >= _MOST_CONTRADICTIONS:
             rank.contradictions = 0
             self._fleet.distrust(rank)
-        elif self.heard(rank) == heard:
+        elif batches(self._fleet.stream_of(rank)) == heard:
             keys = plan.prompt.keys(size, bigram=rank.view.bigram)
             rank.view.contradict(keys, cached // size)
+
+
+def batches(stream: Stream | None) -> int:
+    """Return how many batches a stream has brought."""
+    return 0 if stream is None else stream.counts.batches

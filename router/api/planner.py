@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from router.observe.metrics import Metrics
     from router.prompts.reader import PromptReader
     from router.prompts.store import TokenizerStore
+    from router.prompts.tokenizer import ChatTokenizer
 
 
 _DISTRUSTED = "the engine counts other tokens than the router"
+_UNREAD = "there is no tokenizer, and the policy looks at load alone; the count is estimated"
 
 
 @dataclass(slots=True)
@@ -75,7 +77,9 @@ class Planner:
         parsed = perf_counter()
         self._parse(parsed - began)
         route = self._fleet.route(request.model)
-        prompt = self._unread(request, route) or await self._prompt(request, route)
+        if not (self._guesses or isinstance(request.prompt, bytes) or self._tokenizer(route)):
+            return _unread(request, route, body)
+        prompt = await self._prompt(request, route)
         self._tokenize(perf_counter() - parsed)
         trusted = self._trusts(prompt, route)
         blocks = _blocks(request, route, prompt, trusted=trusted)
@@ -84,12 +88,14 @@ class Planner:
         why = prompt.why if trusted or not prompt.exact else _DISTRUSTED
         return Plan(request, route, blocks, prompt.exact, why, body)
 
-    def learn(self, plan: Plan, prompt_tokens: int | None) -> None:
-        """Hold the engine's own count of a prompt's tokens, if it told it, against ours."""
-        several_answers = plan.request.kind is Kind.GENERATE and plan.request.rest
-        if prompt_tokens is not None and plan.exact and not several_answers:
+    def learn(self, plan: Plan, prompt_tokens: int) -> None:
+        """Hold the engine's own count of a prompt's tokens against ours, which was exact."""
+        if not (plan.request.kind is Kind.GENERATE and plan.request.rest):  # it has several answers
             route = plan.route
             self._tokenizers.check.counted(route.model, route.engine, plan.prompt.count, prompt_tokens)
+
+    def _tokenizer(self, route: Route) -> ChatTokenizer | None:
+        return self._tokenizers.get(route.model, route.engine)
 
     def _trusts(self, prompt: Prompt, route: Route) -> bool:
         """Whether a prompt's blocks are worth comparing."""
@@ -98,18 +104,8 @@ class Planner:
     def _proven(self, route: Route) -> bool:
         return route.engine == "sglang" and self._tokenizers.check.proven(route.model, route.engine)
 
-    def _unread(self, request: Request, route: Route) -> Prompt | None:
-        """Return no more than a size where nothing is gained by reading the text, else None."""
-        if self._guesses or isinstance(request.prompt, bytes):
-            return None
-        if self._tokenizers.get(route.model, route.engine) is not None:
-            return None
-        count = max(1, request.size // BYTES_PER_TOKEN)
-        why = "there is no tokenizer, and the policy looks at load alone; the count is estimated"
-        return Prompt(b"", count, exact=False, why=why, source="none", reusable=0)
-
     async def _prompt(self, request: Request, route: Route) -> Prompt:
-        tokenizer = self._tokenizers.get(route.model, route.engine)
+        tokenizer = self._tokenizer(route)
         prompt = self._reader.read_now(request, tokenizer, route.engine)
         if prompt is None:
             prompt = await self._reader.read_later(request, tokenizer, route.engine)
@@ -135,4 +131,13 @@ def _blocks(request: Request, route: Route, prompt: Prompt, *, trusted: bool) ->
         namespace(request, route.engine, model=route.model, adapter=route.lora, text=text),
         reads_cache=request.reads_cache(route.engine),
         reusable=prompt.reusable,
+    )
+
+
+def _unread(request: Request, route: Route, body: bytes) -> Plan:
+    """Plan with no more than a size, where nothing is gained by reading the text."""
+    count = max(1, request.size // BYTES_PER_TOKEN)
+    space = namespace(request, route.engine, model=route.model, adapter=route.lora)
+    return Plan(
+        request, route, PromptBlocks(b"", count, space, reusable=0), exact=False, why=_UNREAD, body=body
     )

@@ -9,11 +9,11 @@ import msgspec
 
 from router.core.index import Index
 from router.core.rank import Rank
-from router.engines.detect import ENGINES
 from router.errors import BadRequest, Busy, NoWorker, UnknownModel
 from router.fleet.spec import EngineName, WorkerSpec
 from router.fleet.supervisor import Supervisor
 from router.fleet.worker import ViewLimits, Worker, WorkerState
+from router.proxy.drive import in_task
 from router.proxy.limits import Limits
 from router.proxy.upstream import Upstream
 from router.streams.sockets import context
@@ -135,8 +135,7 @@ class Fleet:
 
     def stream_of(self, rank: Rank) -> Stream | None:
         """Return what feeds a rank's view."""
-        streams = self.workers[rank.worker].streams
-        return streams[rank.rank] if rank.rank < len(streams) else None
+        return self.workers[rank.worker].stream(rank.rank)
 
     def distrust(self, rank: Rank) -> None:
         """Let a rank whose claims fail again and again begin anew."""
@@ -145,11 +144,6 @@ class Fleet:
             stream.distrust()
         else:
             rank.view.reset("contradicted")
-
-    def rank_headers(self, rank: Rank) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the headers that pin a request to a rank."""
-        said = self.workers[rank.worker].description
-        return ENGINES[said.engine].rank_headers(rank.rank, said.dp) if said is not None else ()
 
     def models(self) -> dict[str, Route]:
         """Return every model name that the fleet serves, adapters included, with its route."""
@@ -207,6 +201,7 @@ class Fleet:
 
         Raises NoWorker when there is nothing to wait for, or after so many seconds.
         """
+        await in_task()
         try:
             async with asyncio.timeout(seconds):
                 while not (route := self.route(model)).ranks:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from router.core.index import DEFAULT_MAX_BLOCKS
 from router.core.rank import Rank
 from router.core.view import View
+from router.engines.detect import ENGINES
 from router.streams.stream import Stream, StreamCounts
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Worker:
     `side` is for probes, discovery and control calls, which have time limits of their own. `renew` is called
     when the worker should be asked again who it is.
     `controlled_at` is when a control call last changed its state, monotonic seconds; `clears` counts the
-    control calls that have emptied its caches.
+    control calls that have emptied its caches. `pins`: the headers that pin a request to each rank.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Worker:
         self.description: Description | None = None
         self.ranks: list[Rank] = []
         self.streams: list[Stream | None] = []
+        self.pins: list[tuple[tuple[bytes, bytes], ...]] = []
         self.renew: Callable[[], None] = _nothing
         self.controlled_at = 0.0
         self._counts: list[StreamCounts] = []
@@ -143,6 +145,7 @@ class Worker:
         self._close_views()
         self.ranks = [Rank(self.url, rank, self._view(rank)) for rank in range(new.dp)]
         self._counts = [StreamCounts() for _ in range(new.dp)]
+        self.pins = [ENGINES[new.engine].rank_headers(rank, new.dp) for rank in range(new.dp)]
 
     def _restarted(self) -> None:
         """Another process answers: what its stream has not noticed by itself is emptied now."""
@@ -171,6 +174,10 @@ class Worker:
             self._reset(rank, cause)
             if stream is not None:
                 stream.forget(until_word=until_word)
+
+    def stream(self, rank: int) -> Stream | None:
+        """Return what feeds a rank's view."""
+        return self.streams[rank] if rank < len(self.streams) else None
 
     def clears_seen(self) -> list[int]:
         """Return how many AllBlocksCleared each rank's stream has brought."""

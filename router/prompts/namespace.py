@@ -7,6 +7,7 @@ model name of its own (a worker's description knows its base model), SGLang take
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from router.core.blocks import Namespace
@@ -21,8 +22,28 @@ def namespace(
     """Return the request's namespace as `engine` ("vllm" or "sglang") sees it.
 
     `model` is the base model that the request goes to, `adapter` the one its model name stands for, if any;
-    `text` sets what is made of text apart from what is made of token ids.
+    `text` sets what is made of text apart from what is made of token ids. One lookup for most requests.
     """
+    fields = request.fields
+    if fields.cache_salt is None and fields.extra_key is None and fields.lora_path is None:
+        named = fields.model
+        if named == model or engine != "sglang" or named is None:
+            return _plain(model, adapter, text)
+    return _special(request, engine, model, adapter, text)
+
+
+@lru_cache(maxsize=1024)
+def _plain(model: str, adapter: str | None, text: bool) -> Namespace:
+    return Namespace(model, adapter, None, text)
+
+
+def _special(
+    request: Request,
+    engine: str,
+    model: str,
+    adapter: str | None,
+    text: bool,
+) -> Namespace:
     if engine != "sglang":
         return Namespace(model, adapter, request.cache_salt, text)
     named = (request.model or "").partition(":")[2]

@@ -1,9 +1,9 @@
 """The client's side of the data plane: uvicorn's httptools protocol, with costs taken out and bounds put in.
 
-The head of an answer can wait for the body (`hold`, `joining.JoiningTransport`), and the request under way
-can leave a callback for a lost client (`on_lost`) instead of a Task that awaits `receive()`: `relay` and
-`ClientWatch` use both when they find them. Whoever connects can make the router hold no more, and wait no
-longer, than `limits` say. Nothing that a client sends is logged.
+An application may have a method `handler(method, path)` besides being an ASGI one: what that returns, unless
+None, serves the request with a `Cycle` alone, stepped by a `Drive`; it must not raise. All other requests are
+ASGI's. Whoever connects can make the router hold no more, and wait no longer, than `limits` say. Nothing that
+a client sends is logged.
 
 - Upgrades are not offered, so they are ignored (RFC 9110, 7.8): the request is read as if it had not asked.
 - Trailers are dropped: they are no headers of a request that is on its way already.
@@ -19,121 +19,140 @@ Pass it as `http=EdgeProtocol` to `uvicorn.Config`.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from router.errors import BadRequest
-from router.proxy.joining import JoiningTransport
+from router.proxy.asgi import asgi_cycle
+from router.proxy.cycle import Cycle
+from router.proxy.drive import Drive
 from router.proxy.limits import ClientLimits
+from router.proxy.pace import BETWEEN, BODY, HEAD, TOO_LARGE, Pace
+from router.proxy.upgrade import GARBLED, ignore_upgrade
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import deque
     from collections.abc import Callable
 
-    from uvicorn._types import ASGI3Application
+    from router.proxy.cycle import Handler
 
-# The ASGI extension under which a request finds the connection it came on.
-EXTENSION = "router.client"
-
-# What a connection is in the middle of.
-BETWEEN, HEAD, BODY = range(3)
-
-_GARBLED = b"400 Bad Request", "the request is not HTTP/1.1"
-_TOO_LARGE = b"431 Request Header Fields Too Large", "the head of the request is too large"
+    AnyCycle = Cycle | RequestResponseCycle
 
 
 class EdgeProtocol(HttpToolsProtocol):
-    """One client's connection. `on_lost`, if the request under way has set it, is called when it is lost."""
+    """One client's connection.
+
+    `_serving` is the request whose turn it is, `cycle` the one that came last; `_current` is that one, too,
+    but None as long as its successor's head is being read.
+    """
 
     limits: ClassVar[ClientLimits] = ClientLimits()
+    cycle: AnyCycle  # type: ignore[assignment] # uvicorn makes all of them itself
+    pipeline: deque[tuple[AnyCycle, Any]]  # type: ignore[assignment] # likewise
 
-    __slots__ = (
-        "_bare",
-        "_came",
-        "_deaf",
-        "_due",
-        "_extensions",
-        "_fed",
-        "_open",
-        "_reading",
-        "_seen",
-        "_serving",
-        "_timer",
-        "hold",
-        "on_lost",
-        "release",
-    )
+    __slots__ = ("_current", "_deaf", "_handler", "_open", "_pace", "_serving", "_starting")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Put the joining transport between uvicorn and the socket, and expect a request in time."""
-        joining = JoiningTransport(cast("asyncio.Transport", transport))
-        self.hold, self.release = joining.hold, joining.release
-        self.on_lost: Callable[[], None] | None = None
-        self._extensions: dict[str, Any] = {EXTENSION: self}
-        self._timer: asyncio.TimerHandle | None = None
-        self._serving: RequestResponseCycle | None = None
+        """Expect a request in time."""
+        self._handler: Callable[[bytes, str], Handler | None] = getattr(self.app, "handler", _no_handler)
+        self._serving: AnyCycle | None = None
+        self._starting: AnyCycle | None = None
+        self._current: AnyCycle | None = None
         self._deaf = False
         self._open = False  # a head or a body is unfinished
-        self._seen = BETWEEN  # which of them it was after the latest read
-        self._fed = False  # some of a body has come in the latest read
-        self._reading = 0  # size of the latest read
-        self._bare = 0  # bytes in a row that were no body, without the read they began in; -1 before that
-        self._came = 0  # bytes of the body since the timer last looked
-        super().connection_made(cast("asyncio.Transport", joining))
-        self._expect(self.limits.head_seconds)
+        super().connection_made(cast("asyncio.Transport", transport))
+        self._pace = Pace(self, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request under way; one that has yet to look will not find the connection any more."""
-        if self._serving is not None and not self._serving.response_complete:
+        """Tell the request under way."""
+        serving = self._serving
+        if serving is not None and not serving.response_complete:
             # uvicorn tells only the request that came last, which is another one when they are pipelined.
-            self._serving.disconnected = True
-            self._serving.message_event.set()
+            serving.disconnected = True
+            serving.message_event.set()
         self.pipeline.clear()
+        self._starting = None
         super().connection_lost(exc)
-        self._extensions.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.on_lost is not None:
-            self.on_lost()
+        self._pace.close()
+        if isinstance(serving, Cycle) and serving.on_lost is not None:
+            serving.on_lost()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; look closer only when that has left a head or a body unfinished."""
+        """Feed the parser, then start what has come; look closer only at a head or a body left unfinished."""
         if self._deaf:
             return
-        self._reading = len(data)
+        self._pace.reading = len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(memoryview(data), upgrade.args[0])
+            ignore_upgrade(self, memoryview(data), upgrade.args[0])
         except httptools.HttpParserError:
-            self._refuse(*_GARBLED)
+            self.refuse(*GARBLED)
         if self._open:
-            self._unfinished()
+            self._pace.unfinished()
         if self.pipeline:
             self._bound_line()
-
-    def cut(self) -> None:
-        """Break the answer under way off, behind what has been written of it, so that its client can tell."""
-        if self._serving is not None:
-            self._serving.disconnected = True  # else uvicorn reports the application for it
-        self.transport.close()
+        if self._starting is not None:
+            self._start()
 
     # the parser's side
 
     def on_message_begin(self) -> None:
-        """Let the next request find its connection."""
-        super().on_message_begin()
-        self.scope["extensions"] = self._extensions
+        """Begin to read a head."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._current = None
         self._open = True
-        self._bare = -1
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
+        self._pace.bare = -1
 
-    def _should_upgrade(self) -> bool:
-        """Have uvicorn leave a head alone that asks for an upgrade: `_ignore_upgrade` comes next."""
-        return True
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field down, its name in lower case."""
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Make the request, and give it its turn if nobody is before it."""
+        parser = self.parser
+        if parser.should_upgrade():
+            return  # `ignore_upgrade` comes next
+        before = self.cycle
+        self._current = self.cycle = cycle = self._made(parser)
+        if before is None or before.response_complete:
+            self._give_turn(cycle)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _made(self, parser: httptools.HttpRequestParser) -> AnyCycle:
+        url = httptools.parse_url(self.url)
+        method, raw_path, version = parser.get_method(), url.path or b"/", parser.get_http_version()
+        path = raw_path.decode("ascii")
+        if "%" in path:
+            path = unquote(path)
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        handler = self._handler(method, path)
+        if handler is None:
+            return asgi_cycle(self, method, path, raw_path, url.query or b"", version, keep_alive=keep_alive)
+        return Cycle(
+            handler,
+            self.loop,
+            self.transport,
+            self.flow,
+            self.on_response_complete,
+            method=method,
+            target=raw_path if url.query is None else b"%b?%b" % (raw_path, url.query),
+            headers=self.headers,
+            http10=version == "1.0",
+            keep_alive=keep_alive,
+            expects_100=self.expect_100_continue,
+        )
 
     def on_chunk_header(self) -> None:
         """Turn away from the head: headers that follow a chunk are trailers."""
@@ -141,107 +160,80 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece for the request, unless that has been answered without it."""
-        self._fed = True
+        self._pace.fed = True
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.body += body
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-            cycle.message_event.set()
-        elif self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
+            if cycle is not self._starting:
+                cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """End the request's body, or begin to wait for the next request if this one is answered already."""
-        cycle = self.cycle
-        if cycle is None or cycle.scope is not self.scope:
+        cycle = self._current
+        if cycle is None:
             return  # it asks for an upgrade
         self._open = False
         if not cycle.response_complete:
             cycle.more_body = False
-            cycle.message_event.set()
-        elif self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            if cycle is not self._starting:
+                cycle.message_event.set()
+        elif not self.pipeline:
+            self._pace.expect(self.timeout_keep_alive)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Serve a request, unless its head is too large."""
-        self._serving = cycle
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
-        limits = self.limits
+    # turns
+
+    def _give_turn(self, cycle: AnyCycle) -> None:
+        """Have a request served as soon as what has been read is parsed."""
+        self._serving = self._starting = cycle
+        pace, limits = self._pace, self.limits
         many = len(self.headers) > limits.header_fields
-        if many or self._bare >= 0 or self._reading > limits.head_bytes or cycle is not self.cycle:
-            app = self._unless_large(cycle, app)
-        super()._start_asgi_task(cycle, app)
+        if many or pace.bare >= 0 or pace.reading > limits.head_bytes or cycle is not self.cycle:
+            self._look_at_head(cycle)
 
-    def _unless_large(self, cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:
-        headers = list(cycle.scope["headers"])
-        target = len(cycle.scope["raw_path"]) + len(cycle.scope["query_string"])
-        size = target + sum(len(name) + len(value) + 4 for name, value in headers)
-        limits = self.limits
-        return self._too_large if len(headers) > limits.header_fields or size > limits.head_bytes else app
-
-    async def _too_large(self, *_: object) -> None:
-        """Be the application of a request whose head is too large."""
-        if self._serving is not None:
-            self._serving.disconnected = True
-        self._open, self._deaf = False, True
-        self._write_error(*_TOO_LARGE)
-
-    def _ignore_upgrade(self, data: memoryview, end: int) -> None:
-        """Read on behind a head that asks for an upgrade, which httptools takes for the end of HTTP."""
-        try:
-            while True:
-                if self.parser.get_method() == b"CONNECT":
-                    self._refuse(b"400 Bad Request", "CONNECT is not supported")
-                    return
-                head = self._head_without_upgrade()
-                if len(head) > self.limits.head_bytes:
-                    self._refuse(*_TOO_LARGE)
-                    return
-                data = data[end:]
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-                self.parser.feed_data(head)
-                try:
-                    self.parser.feed_data(data)
-                except httptools.HttpParserUpgrade as upgrade:
-                    end = upgrade.args[0]
-                else:
-                    return
-        except httptools.HttpParserError:
-            self._refuse(*_GARBLED)
-
-    def _head_without_upgrade(self) -> bytes:
-        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
-        lines += [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
-        return b"\r\n".join([*lines, b"", b""])
-
-    # bounds
-
-    def _state(self) -> int:
-        if not self._open:
-            return BETWEEN
-        return BODY if self.cycle is not None and self.cycle.scope is self.scope else HEAD
-
-    def _unfinished(self) -> None:
-        """Count a read that left a head or a body unfinished."""
-        limits, state = self.limits, self._state()
-        if self._bare < 0 or state != self._seen:
-            self._seen = state
-            self._bare = self._came = 0
-            self._expect(limits.head_seconds if state == HEAD else limits.body_seconds)
-        elif self._fed:
-            self._bare = 0
-            self._came += self._reading
+    def _look_at_head(self, cycle: AnyCycle) -> None:
+        """Have a request refused whose head is too large."""
+        if isinstance(cycle, Cycle):
+            headers, size = cycle.headers, len(cycle.target)
         else:
-            self._bare += self._reading
-            if self._bare > limits.head_bytes:
-                self._refuse(*_TOO_LARGE)
-        self._fed = False
+            headers = list(cycle.scope["headers"])
+            size = len(cycle.scope["raw_path"]) + len(cycle.scope["query_string"])
+        size += sum(len(name) + len(value) + 4 for name, value in headers)
+        if len(headers) > self.limits.header_fields or size > self.limits.head_bytes:
+            self._starting = None
+            self.loop.call_soon(self._too_large, cycle)
+
+    def _too_large(self, cycle: AnyCycle) -> None:
+        cycle.disconnected = True
+        self._open, self._deaf = False, True
+        if not self.transport.is_closing():
+            self._write_error(*TOO_LARGE)
+
+    def _start(self) -> None:
+        """Serve the request whose turn has come, a `Cycle` up to the first thing that it has to wait for."""
+        cycle, self._starting = self._starting, None
+        if cycle is None:
+            return  # it has been started, or its client has gone
+        if isinstance(cycle, Cycle):
+            cycle.drive = Drive(cycle.handler(cycle), self.loop, self.tasks)
+            cycle.drive.start()
+        else:
+            cycle.message_event.set()
+            self._start_asgi_task(cycle, self.app)
+
+    def on_response_complete(self) -> None:
+        """Give the next request its turn, or wait for one."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, _ = self.pipeline.pop()
+            self._give_turn(cycle)
+            self.loop.call_soon(self._start)  # not from within its predecessor: the stack has an end
+        elif not self._open:
+            self._pace.expect(self.timeout_keep_alive)
 
     def _bound_line(self) -> None:
         """Take no more requests, and none that are too many, when the line is full."""
@@ -252,36 +244,24 @@ class EdgeProtocol(HttpToolsProtocol):
             line[0][0].keep_alive = False
             self._open, self._deaf = False, True
 
-    def _expect(self, seconds: float) -> None:
-        """Look after these seconds how far things have come."""
-        self._due = self.loop.time() + seconds
-        if self._timer is not None and self._timer.when() > self._due:
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
-            self._timer = self.loop.call_later(seconds, self._look)
+    # what cannot be a request
 
-    def _look(self) -> None:
-        self._timer = None
-        limits = self.limits
-        remaining = self._due - self.loop.time()
-        if remaining > 0:
-            self._timer = self.loop.call_later(remaining, self._look)
-        elif self.flow.read_paused:
-            self._expect(limits.head_seconds)  # it is not the client who keeps us waiting
-        elif self._state() == BODY and self._came >= limits.body_seconds * limits.body_bytes_a_second:
-            self._came = 0
-            self._expect(limits.body_seconds)
-        elif self._open:
-            self._refuse(b"408 Request Timeout", "the request did not come in time")
-        elif self.cycle is None:
-            self.transport.close()
+    def state(self) -> int:
+        """Return what the connection is in the middle of: BETWEEN, HEAD or BODY."""
+        if not self._open:
+            return BETWEEN
+        return HEAD if self._current is None else BODY
 
-    def _refuse(self, status: bytes, message: str) -> None:
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being served."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def refuse(self, status: bytes, message: str) -> None:
         """Answer what cannot be a request, behind the answers that are still due, and close."""
-        state = self._state()
+        state = self.state()
         self._open, self._deaf = False, True
-        last: RequestResponseCycle | None = self.cycle
+        last: AnyCycle | None = self.cycle
         if state == BODY and self.pipeline:
             self.pipeline.popleft()  # it is the newest, and will never be whole
             last = self.pipeline[0][0] if self.pipeline else self._serving
@@ -300,7 +280,8 @@ class EdgeProtocol(HttpToolsProtocol):
         body = BadRequest(message).body()
         fields = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close" % len(body)
         self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
-        # A socket that is closed with bytes unread takes the answer back (RFC 9112, 9.6).
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.loop.call_later(self.limits.linger_seconds, self.transport.close)
+        self._pace.linger()
+
+
+def _no_handler(_method: bytes, _path: str) -> None:
+    return None

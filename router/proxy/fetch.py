@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from router.errors import UpstreamFailed, UpstreamTimeout
+from router.proxy.drive import in_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,7 @@ async def fetch(
     if json is not None:
         fields.append((b"content-type", b"application/json"))
         body = msgspec.json.encode(json)
+    await in_task()
     try:
         async with asyncio.timeout(timeout):
             response = await _ask(upstream, method.encode(), path.encode(), fields, body)

@@ -94,9 +94,18 @@ def request_head(method: bytes, target: bytes, host: bytes, headers: Iterable[Fi
         lines.append(b"content-length: " + str(length).encode())
     lines += map(b": ".join, headers)
     lines.append(b"\r\n")
-    head = b"\r\n".join(lines)
-    if len(head.splitlines()) != len(lines) or b"\0" in head or b" " in target:
+    head = joined(lines)
+    if head is None or b" " in target:
         raise BadRequest("the request target or a header holds a character that must not be there")
+    return head
+
+
+def joined(lines: list[bytes]) -> bytes | None:
+    """Return the lines of a head, the last of which is a bare CRLF, as bytes; None if one would be split."""
+    head = b"\r\n".join(lines)
+    count = len(lines)
+    if head.count(b"\n") != count or head.count(b"\r") != count or b"\0" in head:
+        return None
     return head
 
 

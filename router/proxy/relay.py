@@ -18,11 +18,10 @@ from router.proxy.headers import answer_headers
 from router.proxy.pump import Pump
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from router.errors import RouterError
-    from router.proxy.asgi import Send
-    from router.proxy.edge import EdgeProtocol
+    from router.proxy.cycle import Cycle
     from router.proxy.headers import Field
     from router.proxy.response import Response
 
@@ -43,50 +42,45 @@ class Relayed:
     """
 
     status: int
-    last: Iterable[bytes] = ()
+    last: Sequence[bytes] = ()
     failure: UpstreamFailed | None = None
 
-    @property
-    def cached_tokens(self) -> int | None:
-        """The engine's own count of the prompt's cached tokens, if the answer's last 2 KiB tell it."""
-        return self._count(b'"cached_tokens"')
+    def counts(self) -> tuple[int | None, int | None]:
+        """Return the engine's own counts of the prompt's tokens and of those that were cached, where told.
 
-    @property
-    def prompt_tokens(self) -> int | None:
-        """The engine's own count of the prompt's tokens, if the answer's last 2 KiB tell it.
-
-        /v1/responses and /v1/messages call it input_tokens.
+        /v1/responses and /v1/messages call the first input_tokens. A search for bytes in the last 2 KiB:
+        about 1 us. Text that a model wrote cannot look like a count, its quotes are escaped.
         """
-        count = self._count(b'"prompt_tokens"')
-        return self._count(b'"input_tokens"') if count is None else count
+        last = self.last
+        tail = (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
+        if b'_tokens"' not in tail:
+            return None, None
+        prompt = _count(tail, b'"prompt_tokens"')
+        if prompt is None:
+            prompt = _count(tail, b'"input_tokens"')
+        return prompt, _count(tail, b'"cached_tokens"')
 
-    def _count(self, name: bytes) -> int | None:
-        """Find the last number under `name`.
 
-        A search for bytes: about 1 us. Text that a model wrote cannot look like it, its quotes are escaped.
-        """
-        tail = b"".join(self.last)[-TAIL_BYTES:]
-        at = tail.rfind(name)
-        found = _COUNT.match(tail, at) if at >= 0 else None
-        return int(found[1]) if found else None
+def _count(tail: bytes, name: bytes) -> int | None:
+    at = tail.rfind(name)
+    found = _COUNT.match(tail, at) if at >= 0 else None
+    return int(found[1]) if found else None
 
 
 async def relay(
     response: Response,
-    send: Send,
+    cycle: Cycle,
     *,
     extra: Iterable[Field] = (),
     on_start: Callable[[], None] | None = None,
-    edge: EdgeProtocol | None = None,
 ) -> Relayed:
     """Pass an answer on, its hop-by-hop headers taken out and `extra` added, and close it.
 
-    `on_start` is called once, right before the head goes out, with the first piece of the body (or its end)
-    at hand: from then on nobody else can answer.
+    `on_start` is called once, right after the head has gone out with the first piece of the body (or its
+    end): from then on nobody else can answer.
     Raises UpstreamFailed only while nothing has been sent. Of a cut after that it tells in what it
-    returns: an event stream has then been ended with an error event; anything else is left unfinished,
-    for which the server closes the client's connection once the application returns. With the `edge`
-    that `send` leads to (`ClientWatch.edge`) the head goes out together with the first piece.
+    returns: an event stream has then been ended with an error event; anything else is left unfinished and
+    the client's connection closed.
     """
     relayed = Relayed(response.status)
     try:
@@ -95,30 +89,21 @@ async def relay(
         headers = answer_headers(response.headers, extra)
         if response.status in _WITHOUT_BODY:
             headers = [field for field in headers if field[0] != b"content-length"]
+        cycle.begin(response.status, headers, piece, more=not complete)
         if on_start is not None:
             on_start()
-        if edge is not None:
-            edge.hold()
-        try:
-            await send({"type": "http.response.start", "status": response.status, "headers": headers})
-            await send({"type": "http.response.body", "body": piece, "more_body": not complete})
-        finally:
-            if edge is not None:
-                edge.release()
         if complete:
             relayed.last = (piece,)
         else:
-            await _stream(response, send, piece, relayed, edge)
+            await _stream(response, cycle, piece, relayed)
     finally:
         response.close()
     return relayed
 
 
-async def _stream(
-    response: Response, send: Send, piece: bytes, relayed: Relayed, edge: EdgeProtocol | None
-) -> None:
+async def _stream(response: Response, cycle: Cycle, piece: bytes, relayed: Relayed) -> None:
     relayed.last = last = deque((piece,), _TAIL_PIECES)
-    pump = Pump(response, send, last)
+    pump = Pump(response, cycle, last)
     more = True
     try:
         while more:
@@ -126,21 +111,20 @@ async def _stream(
             piece = await response.read()
             more = not response.complete
             last.append(piece)
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            if more:
+                cycle.write(piece)
+        cycle.end(piece)
     except UpstreamFailed as failure:
         relayed.failure = failure
-        await interrupt(response, send, failure, edge)
+        interrupt(response, cycle, failure)
 
 
-async def interrupt(
-    response: Response, send: Send, failure: RouterError, edge: EdgeProtocol | None = None
-) -> None:
+def interrupt(response: Response, cycle: Cycle, failure: RouterError) -> None:
     """End an answer that has begun and will not be whole, so that its client can see it."""
     if _can_take_an_event(response.headers):
-        event = b"\n\ndata: " + failure.body() + b"\n\n"
-        await send({"type": "http.response.body", "body": event})
-    elif edge is not None:
-        edge.cut()
+        cycle.end(b"\n\ndata: " + failure.body() + b"\n\n")
+    else:
+        cycle.cut()
 
 
 def _can_take_an_event(headers: Iterable[Field]) -> bool:

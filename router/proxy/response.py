@@ -2,7 +2,7 @@
 
 The connection appends to `pieces` and sets `begun` (head complete), `complete` or `failure`; it counts in
 `bare_bytes` what has come in a row that is no body. The reader takes everything that has come in one piece
-and waits on a single future only when nothing has.
+and waits on a single `Waiter` only when nothing has.
 An answer leaves its connection the moment it is complete or has failed, so the connection can serve
 another request while the last pieces here are still unread.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.errors import UpstreamFailed
+from router.proxy.drive import Waiter
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,7 +56,7 @@ class Response:
         self.complete = False
         self.failure: UpstreamFailed | None = None
         self.patience: Patience | None = None
-        self.waiter: asyncio.Future[None] | None = None
+        self.waiter: Waiter | None = None
         self.pump: Callable[[], None] | None = None
 
     async def read(self) -> bytes:
@@ -96,15 +97,18 @@ class Response:
         if self.pieces:
             pump()
 
-    def wait(self) -> asyncio.Future[None]:
-        """Return the future that the connection resolves when something has changed."""
+    def wait(self) -> Waiter:
+        """Return what the connection wakes when something has changed."""
         if self.patience is not None:
             self.patience.wait()
-        self.waiter = waiter = self._loop.create_future()
+        self.waiter = waiter = Waiter(self._loop)
         return waiter
 
     def advance(self) -> None:
-        """Resume the reader if one waits: a piece, the end or a failure has come."""
+        """Resume the reader if one waits: a piece, the end or a failure has come.
+
+        The reader may run from within this call, to its end: it is the last thing that a caller does.
+        """
         if self.patience is not None and (self.complete or self.failure is not None):
             self.patience.close()
         waiter = self.waiter
@@ -112,8 +116,7 @@ class Response:
             self.pump()
         elif waiter is not None:
             self.waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+            waiter.wake()
 
     def close(self) -> None:
         """Finish with the answer, any number of times: one that is not complete is cancelled at once."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.connection import Connection
+from router.proxy.drive import in_task
 from router.proxy.headers import request_head
 from router.proxy.idle import IdleConnections
 from router.proxy.limits import Limits
@@ -90,6 +91,7 @@ class Upstream:
         self._open.discard(connection)
 
     async def _connect(self) -> Connection:
+        await in_task()
         loop = asyncio.get_running_loop()
         origin = self._origin
         try:

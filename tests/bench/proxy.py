@@ -1,13 +1,14 @@
-"""CPU per request of the data plane alone, beside the barest proxy that the same server can run.
+"""CPU per request, beside the barest proxy that uvicorn can run.
 
 `KV_ROUTER_PEERBENCH` names the directory that holds peerbench.py, its C dummy worker and bare_proxy.py; wrk,
 cc and taskset are needed too. The proxies run in turn on one core, the load and the workers on the other:
 compare ratios within one run. "parts" is the least that can be made of router.proxy (read the body, ask a
-worker, relay) behind EdgeProtocol, "plain" the same behind uvicorn's own protocol.
+worker, relay); "round_robin" and "kv" are the whole router with that policy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from router.proxy.body import read_body
+from router.proxy.body import BodyBudget, body_of
 from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.edge import EdgeProtocol
 from router.proxy.headers import request_headers
@@ -31,6 +32,7 @@ from router.proxy.upstream import Upstream
 
 if TYPE_CHECKING:
     from router.proxy.asgi import Receive, Scope, Send
+    from router.proxy.cycle import Cycle, Handler
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 3
@@ -42,30 +44,35 @@ class Parts:
 
     def __init__(self, workers: list[str]) -> None:
         self._upstreams = itertools.cycle([Upstream(url) for url in workers])
+        self._bodies = BodyBudget()
+
+    def handler(self, _method: bytes, _path: str) -> Handler:
+        """Serve every path."""
+        return self._serve
+
+    async def _serve(self, cycle: Cycle) -> None:
+        body = await body_of(cycle, BODY_BYTES, self._bodies)
+        self._bodies.give_back(len(body))
+        fields = request_headers(cycle.headers)
+        with contextlib.suppress(ClientGone), ClientWatch(cycle):
+            response = await next(self._upstreams).request(cycle.method, cycle.target, fields, body)
+            await relay(response, cycle)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        body = await read_body(receive, BODY_BYTES)
-        fields = request_headers(scope["headers"])
-        try:
-            with ClientWatch(scope, receive) as watch:
-                upstream = next(self._upstreams)
-                response = await upstream.request(scope["method"].encode(), scope["raw_path"], fields, body)
-                await relay(response, send, edge=watch.edge)
-        except ClientGone:
-            return
+        """Serve nothing as ASGI: uvicorn looks for this."""
 
 
-def serve(kind: str, port: int, workers: list[str]) -> None:
-    """Run the parts behind one of the two protocols."""
+def serve(port: int, workers: list[str]) -> None:
+    """Run the parts."""
     uvicorn.run(
         Parts(workers),
         port=port,
-        http=EdgeProtocol if kind == "parts" else "httptools",
+        http=EdgeProtocol,
         loop="uvloop",
         lifespan="off",
         access_log=False,
         log_level="error",
+        proxy_headers=False,
     )
 
 
@@ -74,10 +81,12 @@ def _routers(bench: Path) -> list[str]:
     python = sys.executable
     server = "--loop uvloop --http httptools --no-access-log --log-level error"
     bare = f"bare={python} -m uvicorn bare_proxy:app --app-dir {bench} --port {{port}} {server}"
-    ours = [
-        f"{kind}={python} -m tests.bench.proxy {kind} {{port}} {{w1}} {{w2}}" for kind in ("parts", "plain")
+    parts = f"parts={python} -m tests.bench.proxy {{port}} {{w1}} {{w2}}"
+    whole = [
+        f"{policy}={python} -m router serve --port {{port}} --worker {{w1}} --worker {{w2}} --policy {policy}"
+        for policy in ("round_robin", "kv")
     ]
-    return [part for router in (bare, *ours) for part in ("--router", router)]
+    return [part for router in (bare, parts, *whole) for part in ("--router", router)]
 
 
 def _measure(bench: Path) -> list[dict[str, float | str | bool]]:
@@ -103,11 +112,11 @@ def main() -> None:
     for (name, stream, conc), values in cases.items():
         base = median(cases["bare", stream, conc])
         kind = "64-chunk stream" if stream else "200-token chat"
-        print(f"  {name:6}{kind:16}c={conc:<4}{median(values):8.1f}  x{median(values) / base:.2f}")
+        print(f"  {name:12}{kind:16}c={conc:<4}{median(values):8.1f}  x{median(values) / base:.2f}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        serve(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+        serve(int(sys.argv[1]), sys.argv[2:])
     else:
         main()

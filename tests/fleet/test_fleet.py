@@ -258,8 +258,9 @@ async def test_a_role_that_needs_a_partner_takes_no_requests_and_says_why() -> N
 async def test_every_rank_is_pinned_by_header_where_there_are_several() -> None:
     async with scripted(sglang(dp_size=2)) as (worker, _), fleet_of(worker.url) as fleet:
         await until(lambda: fleet.ready)
-        ranks = fleet.route("tiny").ranks
-        assert [fleet.rank_headers(rank) for rank in ranks] == [
+        rank, other = fleet.route("tiny").ranks
+        assert fleet.worker_of(rank) is fleet.worker_of(other)
+        assert fleet.worker_of(rank).pins == [
             ((b"x-data-parallel-rank", b"0"),),
             ((b"x-data-parallel-rank", b"1"),),
         ]

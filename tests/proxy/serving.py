@@ -7,11 +7,10 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from router.errors import UpstreamFailed
-from router.proxy.body import read_body
+from router.proxy.body import BodyBudget, body_of
 from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.edge import EdgeProtocol
 from router.proxy.headers import request_headers
@@ -21,10 +20,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.proxy.asgi import Receive, Scope, Send
+    from router.proxy.cycle import Cycle, Handler
     from router.proxy.upstream import Upstream
-
-PROTOCOLS = [EdgeProtocol, HttpToolsProtocol]
 
 
 class Proxy:
@@ -37,26 +34,26 @@ class Proxy:
         self.starts = 0
         self.gone = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def handler(self, _method: bytes, _path: str) -> Handler:
+        return self._serve
+
+    async def _serve(self, cycle: Cycle) -> None:
         try:
-            body = await read_body(receive, 1 << 20)
-            with ClientWatch(scope, receive) as watch:
-                await self._pass_on(scope, body, send, watch)
+            body = await body_of(cycle, 1 << 20, BodyBudget())
+            with ClientWatch(cycle):
+                await self._pass_on(cycle, body)
         except ClientGone:
             self.gone += 1
 
-    async def _pass_on(self, scope: Scope, body: bytes, send: Send, watch: ClientWatch) -> None:
-        fields = request_headers(scope["headers"])
+    async def _pass_on(self, cycle: Cycle, body: bytes) -> None:
+        fields = request_headers(cycle.headers)
         try:
-            method = scope["method"].encode()
-            response = await self._upstream.request(method, scope["raw_path"], fields, body)
-            relayed = await relay(
-                response, send, extra=[(b"x-extra", b"1")], on_start=self._count, edge=watch.edge
-            )
+            response = await self._upstream.request(cycle.method, cycle.target, fields, body)
+            relayed = await relay(response, cycle, extra=[(b"x-extra", b"1")], on_start=self._count)
         except UpstreamFailed as failure:
             self.failed.append(failure)
-            await send({"type": "http.response.start", "status": failure.status, "headers": []})
-            await send({"type": "http.response.body", "body": failure.body()})
+            body = failure.body()
+            cycle.begin(failure.status, [(b"content-length", b"%d" % len(body))], body, more=False)
         else:
             self.relayed.append(relayed)
 
@@ -65,9 +62,17 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, protocol: type[HttpToolsProtocol]) -> AsyncIterator[int]:
-    """Serve an ASGI app with uvicorn's own protocol or ours, on a real socket, and give the port."""
-    config = uvicorn.Config(app, http=protocol, lifespan="off", log_config=None, access_log=False)
+async def served(app: Any, protocol: type[EdgeProtocol] = EdgeProtocol) -> AsyncIterator[int]:
+    """Serve an app on a real socket, and give the port."""
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        interface="asgi3",
+        proxy_headers=False,
+    )
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from router.proxy.asgi import Receive, Scope, Send
+    from router.proxy.cycle import Cycle, Handler
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n"
 POST = b"POST /v1 HTTP/1.1\r\nhost: a\r\n"
@@ -344,13 +345,16 @@ async def test_a_client_that_leaves_takes_all_its_pipelined_requests_with_it_in_
     assert not caplog.records
 
 
-async def test_an_answer_can_be_broken_off_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
-        await send({"type": "http.response.body", "body": b"some", "more_body": True})
-        scope["extensions"]["router.client"].cut()
+class Cutting:
+    def handler(self, _method: bytes, _path: str) -> Handler:
+        return self._serve
 
-    async with served(app, Edge) as port:
+    async def _serve(self, cycle: Cycle) -> None:
+        cycle.begin(200, [(b"content-length", b"9")], b"some", more=True)
+        cycle.cut()
+
+
+async def test_an_answer_can_be_broken_off_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(Cutting(), Edge) as port:
         assert (await all_of(port, GET + b"\r\n")).endswith(b"\r\n\r\nsome")
     assert not caplog.records

@@ -5,99 +5,117 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.proxy.body import read_body
+from router.proxy.body import BodyBudget, body_of
 from router.proxy.disconnect import ClientGone, ClientWatch
-from tests.proxy.serving import PROTOCOLS, served
+from router.proxy.drive import Waiter, in_task
+from tests.proxy.serving import served
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    from collections.abc import Awaitable, Callable
 
-    from router.proxy.asgi import Message, Receive, Scope, Send
+    from router.proxy.cycle import Cycle, Handler
+
+
+async def a_worker() -> None:
+    await Waiter(asyncio.get_running_loop())
+
+
+async def a_future() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def a_timer() -> None:
+    await in_task()
+    async with asyncio.timeout(60):
+        await a_future()
+
+
+async def a_worker_in_a_task() -> None:
+    await in_task()
+    await a_worker()
 
 
 class Waiting:
     """An app that waits for ever, inside the watch, after what it is told to wait for before."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
+        self._wait = wait
         self.ready = asyncio.Event()
-        self.begun = False
+        self.cycle: Cycle | None = None
+        self.inside = False
         self.ended: list[BaseException] = []
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await read_body(receive, 10)
-        self.begun = True
+    def handler(self, _method: bytes, _path: str) -> Handler:
+        return self._serve
+
+    async def _serve(self, cycle: Cycle) -> None:
+        self.cycle = cycle
+        await body_of(cycle, 10, BodyBudget())
         await self.ready.wait()
         try:
-            with ClientWatch(scope, receive):
-                await asyncio.Event().wait()
-        except ClientGone as gone:
-            self.ended.append(gone)
-            await send({"type": "http.response.start", "status": 500})  # nobody hears it
+            with ClientWatch(cycle):
+                self.inside = True
+                await self._wait()
+        except BaseException as error:  # noqa: BLE001 - a cancellation is looked at too
+            self.ended.append(error)
+            cycle.cut()
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+WAITS = pytest.mark.parametrize("wait", [a_worker, a_future, a_timer, a_worker_in_a_task])
+
+
+@WAITS
 @pytest.mark.parametrize("before", [False, True])
 async def test_whatever_a_request_waits_for_ends_when_its_client_goes(
-    protocol: type[HttpToolsProtocol], *, before: bool
+    wait: Callable[[], Awaitable[None]], caplog: pytest.LogCaptureFixture, *, before: bool
 ) -> None:
-    app = Waiting()
-    async with served(app, protocol) as port:
+    app = Waiting(wait)
+    async with served(app) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        await until(lambda: app.begun)
+        await until(lambda: app.cycle)
         if not before:
             app.ready.set()
+            await until(lambda: app.inside)
         writer.close()
         await writer.wait_closed()
-        await asyncio.sleep(0.01)
+        assert app.cycle is not None
+        cycle = app.cycle
+        await until(lambda: cycle.disconnected)
         app.ready.set()
         await until(lambda: app.ended)
+    assert [type(error) for error in app.ended] == [ClientGone]
+    assert app.inside is not before
+    assert not caplog.records
 
 
-async def silent() -> Message:
-    await asyncio.Event().wait()
-    raise AssertionError
+@WAITS
+async def test_a_cancellation_by_the_server_passes_through(wait: Callable[[], Awaitable[None]]) -> None:
+    app = Waiting(wait)
+    app.ready.set()
+    async with served(app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        await until(lambda: app.inside)
+        assert app.cycle is not None
+        app.cycle.drive.cancel()
+        await until(lambda: app.ended)
+        writer.close()
+    assert [type(error) for error in app.ended] == [asyncio.CancelledError]
 
 
-async def test_a_cancellation_from_elsewhere_passes_through() -> None:
-    async def serve() -> None:
-        with ClientWatch({}, silent):
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(serve())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_both_at_once_is_a_cancellation() -> None:
-    left = asyncio.Event()
-
-    async def receive() -> Message:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def serve() -> None:
-        with ClientWatch({}, receive):
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(serve())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    left.set()
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_a_block_that_ends_leaves_nothing_behind() -> None:
-    before = asyncio.all_tasks()
-    with ClientWatch({}, silent) as watch:
-        await asyncio.sleep(0)
-    assert not watch.gone
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
+@WAITS
+async def test_both_at_once_end_it_once(wait: Callable[[], Awaitable[None]]) -> None:
+    app = Waiting(wait)
+    app.ready.set()
+    async with served(app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        await until(lambda: app.inside)
+        assert app.cycle is not None
+        app.cycle.drive.cancel()
+        app.cycle.transport.abort()
+        await until(lambda: app.ended)
+        writer.close()
+    assert len(app.ended) == 1

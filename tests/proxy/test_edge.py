@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from router.proxy.edge import EXTENSION, EdgeProtocol
 from router.proxy.upstream import Upstream
 from tests.proxy.scripted import Worker, answer, plays
 from tests.proxy.serving import Proxy, served
@@ -16,7 +15,7 @@ REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 async def test_the_head_goes_out_with_the_first_piece() -> None:
     body = plays(answer(b"body"))
-    async with Worker.up(body) as worker, served(Proxy(Upstream(worker.url)), EdgeProtocol) as port:
+    async with Worker.up(body) as worker, served(Proxy(Upstream(worker.url))) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(3):
             writer.write(REQUEST)
@@ -26,33 +25,20 @@ async def test_the_head_goes_out_with_the_first_piece() -> None:
         writer.close()
 
 
-async def test_an_app_that_does_not_ask_for_it_is_served_as_ever() -> None:
+async def test_an_asgi_app_is_served_as_by_uvicorn() -> None:
     going = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert (await receive())["more_body"] is False
-        assert isinstance(scope["extensions"][EXTENSION], EdgeProtocol)
+        assert scope["type"] == "http"
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         await going.wait()
         await send({"type": "http.response.body", "body": b"body"})
 
-    async with served(app, EdgeProtocol) as port:
+    async with served(app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(REQUEST)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         going.set()
         assert await reader.readexactly(4) == b"body"
-        writer.close()
-
-
-async def test_what_is_held_goes_out_before_the_connection_closes() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        scope["extensions"][EXTENSION].hold()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
-
-    async with served(app, EdgeProtocol) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(REQUEST)
-        assert (await reader.read()).startswith(b"HTTP/1.1 200")
         writer.close()
