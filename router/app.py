@@ -17,6 +17,7 @@ import uvloop
 from router.api.admin import admin_routes
 from router.api.completions import Completions
 from router.api.control import control_app
+from router.api.dispatch import Dispatcher
 from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.planner import Planner
@@ -96,7 +97,7 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         return snapshot(fleet.workers.values(), tokenizers.mode)
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
-    completions = Completions(
+    dispatcher = Dispatcher(
         fleet,
         planner,
         metrics,
@@ -104,9 +105,10 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         weights=weights,
         retries=config.retries,
         hold_seconds=config.hold_seconds,
-        max_body_bytes=config.max_body_bytes,
-        bodies=bodies,
         rng=rng,
+    )
+    completions = Completions(
+        planner, dispatcher, metrics, max_body_bytes=config.max_body_bytes, bodies=bodies
     )
     control = control_app(
         fleet,

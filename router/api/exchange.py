@@ -1,0 +1,34 @@
+"""One client's request while it is served."""
+
+from __future__ import annotations
+
+from random import getrandbits
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from router.proxy.headers import request_headers
+
+if TYPE_CHECKING:
+    from router.proxy.cycle import Cycle
+    from router.proxy.headers import Field
+    from router.proxy.response import Response
+
+REQUEST_ID = b"x-request-id"
+CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is left to see it but the metrics
+
+
+class Exchange:
+    """What goes to a worker, and where the answer goes; `status` is what the client got, so far."""
+
+    __slots__ = ("began", "cycle", "headers", "id", "response", "status")
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.began = perf_counter()
+        self.cycle = cycle
+        self.headers: list[Field] = request_headers(cycle.headers)
+        self.id = next((value for name, value in self.headers if name == REQUEST_ID), b"")
+        if not self.id:
+            self.id = b"%032x" % getrandbits(128)
+            self.headers.append((REQUEST_ID, self.id))
+        self.response: Response | None = None
+        self.status = CLIENT_CLOSED_REQUEST
