@@ -15,8 +15,10 @@ import click
 import msgspec
 import uvloop
 
+from workers.assembly import consecutive, spec_from
 from workers.fleet import Fleet
-from workers.options import consecutive, spec_from, worker_options
+from workers.options import FAULT_HELP, MOST_WORKERS, worker_options
+from workers.tokenizer import TokenizerError
 
 if TYPE_CHECKING:
     from workers.spec import WorkerSpec
@@ -27,19 +29,26 @@ def cli() -> None:
     """Engine stand-ins: SGLang and vLLM workers without a GPU."""
 
 
-@cli.command()
+@cli.command(epilog=FAULT_HELP)
 @worker_options
 def serve(**options: Any) -> None:
     """Run one worker."""
-    _run([spec_from(options)])
+    _run(consecutive(spec_from(options, _given()), 1))
 
 
-@cli.command()
-@click.option("--count", type=click.IntRange(1), required=True, help="Number of workers.")
+@cli.command(epilog=FAULT_HELP)
+@click.option("--count", type=click.IntRange(1, MOST_WORKERS), required=True, help="Number of workers.")
 @worker_options
 def fleet(count: int, **options: Any) -> None:
     """Run N workers in one process; given ports are those of the first, the others follow."""
-    _run(consecutive(spec_from(options), count))
+    _run(consecutive(spec_from(options, _given()), count))
+
+
+def _given() -> frozenset[str]:
+    """Return the options that are on the command line, by name."""
+    context = click.get_current_context()
+    line = click.core.ParameterSource.COMMANDLINE
+    return frozenset(name for name in context.params if context.get_parameter_source(name) is line)
 
 
 @cli.command()
@@ -59,6 +68,8 @@ def demo(*, keep: bool) -> None:
 def _run(specs: list[WorkerSpec]) -> None:
     try:
         uvloop.run(_until_stopped(specs))
+    except TokenizerError as error:
+        raise click.UsageError(f"--{error}") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error
 

@@ -13,6 +13,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, TypeVar
 
 from workers.engine import control
+from workers.engine.load import LoadReport
 from workers.engine.wire import encode
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Driver:
         self.publisher = publisher
         self._shape = shape
         self._loop = loop
+        self._load = None if publisher is None or publisher.load is None else LoadReport(rank, number)
         self._messages: deque[Callable[[float], None]] = deque()
         self._wake = asyncio.Event()
         self.wall = time() - monotonic()
@@ -64,6 +66,7 @@ class Driver:
                 self._messages.popleft()(now)
             end = self._loop.begin(now)
             self._deliver()
+            self._report_load(waits=end is None)
             now = await self._pass_time(end)
 
     async def _pass_time(self, end: float | None) -> float:
@@ -90,6 +93,12 @@ class Driver:
                 self.publisher.send(encode(batch, self.number, self._shape))
         for request in self.rank.take_progress():
             request.notify()
+
+    def _report_load(self, *, waits: bool) -> None:
+        if self.publisher is None or self._load is None:
+            return
+        if (stat := self._load.due(waits=waits)) is not None:
+            self.publisher.send_load(stat)
 
     def post(self, message: Callable[[float], None]) -> None:
         """Apply a message between two iterations."""

@@ -43,6 +43,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         with ExitStack() as stack:
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+            context.max_sockets = context.get(zmq.SOCKET_LIMIT)
             stack.callback(context.term)
             self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kv-workers-")))
             bytelevel.write(self._directory)

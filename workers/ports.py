@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import zmq
@@ -11,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Zmq = TypeVar("Zmq", bound="zmq.Socket[Any]")
+T = TypeVar("T")
 _ATTEMPTS = 50
+_AGAIN_SECONDS = 5.0
+_RETRY_SECONDS = 0.01
 
 
 def bind_range(make: Callable[[], Zmq], host: str, base: int, count: int) -> tuple[int, list[Zmq]]:
@@ -57,3 +63,16 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         message = f"cannot bind port {port} on {host}: {error.strerror}"
         raise OSError(message) from error
+
+
+async def bind_again(bind: Callable[[], T]) -> T:
+    """Return what `bind` returns for ports that were closed just now and are free a moment later.
+
+    Raises its OSError when they are still taken after five seconds.
+    """
+    deadline = monotonic() + _AGAIN_SECONDS
+    while monotonic() < deadline:
+        with suppress(OSError):
+            return bind()
+        await asyncio.sleep(_RETRY_SECONDS)
+    return bind()

@@ -1,7 +1,8 @@
 """Real ZMQ around a rank's batches: a PUB socket, sequence numbers, and a bounded history to replay.
 
-Sockets and frames are as SGLang 0.5.23 and vLLM 0.32 have them: rank r uses base port + r for both
+Sockets and frames are as SGLang 0.5.23 and vLLM 0.32 have them: rank r uses base port + r for each of its
 sockets; frames are topic, seq (8 bytes, big-endian), payload; PUB drops silently past its high-water mark.
+SGLang's load socket is a PUB of its own with the topic `load` and numbers of its own.
 What goes wrong on purpose is decided in `tamper.py`.
 """
 
@@ -10,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import zmq
 import zmq.asyncio
 
 from workers.faults import NONE
-from workers.ports import bind_range
+from workers.ports import bind_again, bind_range
 from workers.tamper import Tamper
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from workers.faults import Faults
 
 Framing: TypeAlias = Literal["current", "legacy"]
+Zmq = TypeVar("Zmq", bound="zmq.Socket[Any]")
 SEQ_BYTES = 8
 END = b"\xff" * SEQ_BYTES
+LOAD_TOPIC = "load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class PublisherConfig:
     """Where and how a worker publishes. Ports are those of rank 0, 0 for any; hwm and history in batches.
 
     `connect`: `tcp://host:port` to connect rank 0 to, instead of binding. `replay_port` None: no replay.
-    `framing`: of replay answers, `legacy` leaves the topic out.
+    `framing`: of replay answers, `legacy` leaves the topic out. `load_port` None: no load socket.
     """
 
     host: str = "127.0.0.1"
@@ -45,10 +48,11 @@ class PublisherConfig:
     hwm: int = 100_000
     buffer_steps: int = 10_000
     framing: Framing = "current"
+    load_port: int | None = None
 
 
 class Publisher:
-    """The two sockets of one rank; `seq` is the number of the next batch. `reopen` makes its PUB again."""
+    """The sockets of one rank; `seq` is the number of the next batch. `reopen` makes its PUB again."""
 
     def __init__(
         self,
@@ -56,8 +60,11 @@ class Publisher:
         pub: zmq.Socket[bytes],
         router: zmq.asyncio.Socket | None,
         reopen: Callable[[], zmq.Socket[bytes]],
+        load: zmq.Socket[bytes] | None,
     ) -> None:
         self.seq = 0
+        self.load = load
+        self._load_seq = 0
         self._topic = config.topic.encode()
         self._framing = config.framing
         self._history: deque[tuple[bytes, bytes]] = deque(maxlen=config.buffer_steps)
@@ -81,14 +88,24 @@ class Publisher:
         if self._pub is not None:
             self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
 
+    def send_load(self, payload: bytes) -> None:
+        """Publish one load, which no replay has; never blocks."""
+        if self.load is not None:
+            number = self._load_seq.to_bytes(SEQ_BYTES, "big")
+            self._load_seq += 1
+            self.load.send_multipart([LOAD_TOPIC.encode(), number, payload], zmq.NOBLOCK)
+
     def break_down(self, faults: Faults, rank: int) -> None:
-        """Follow a plan from now on."""
+        """Follow a plan from now on; a socket that was closed stays so until `open`."""
         self.tamper.close()
         self.tamper = Tamper(faults, rank, self._send)
         if faults.dead or faults.late:
             self._close_pub()
-        elif self._pub is None:
-            self._pub = self._reopen()
+
+    async def open(self) -> None:
+        """Open the PUB socket at its place again if it is closed; raises OSError when that is taken."""
+        if self._pub is None:
+            self._pub = await bind_again(self._reopen)
 
     def _close_pub(self) -> None:
         if self._pub is not None:
@@ -115,14 +132,15 @@ class Publisher:
             yield [*([b""] if topic else []), END, b""]
 
     async def close(self) -> None:
-        """Close both sockets at once; what subscribers have not got by now is lost."""
+        """Close all sockets at once; what subscribers have not got by now is lost."""
         self.tamper.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._close_pub()
-        if self._router is not None:
-            self._router.close(linger=0)
+        for socket in (self._router, self.load):
+            if socket is not None:
+                socket.close(linger=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +150,7 @@ class Endpoints:
     host: str
     port: int
     replay_port: int | None
+    load_port: int | None = None
 
     def events(self, rank: int) -> str:
         """Return the address a rank publishes at, as an engine reports it."""
@@ -141,10 +160,14 @@ class Endpoints:
         """Return the address a rank replays at, as an engine reports it."""
         return None if self.replay_port is None else f"tcp://*:{self.replay_port + rank}"
 
+    def load(self, rank: int) -> str | None:
+        """Return the address a rank publishes its load at, as an engine reports it."""
+        return None if self.load_port is None else f"tcp://*:{self.load_port + rank}"
+
     def settle(self, config: PublisherConfig) -> PublisherConfig:
         """Return the configuration that opens these very ports again."""
         port = config.port if config.connect else self.port
-        return replace(config, port=port, replay_port=self.replay_port)
+        return replace(config, port=port, replay_port=self.replay_port, load_port=self.load_port)
 
 
 def open_publishers(
@@ -159,33 +182,51 @@ def open_publishers(
         return socket
 
     host, port, pubs = _open_pubs(config, ranks, context)
-    replay_port: int | None = None
-    routers: Sequence[zmq.asyncio.Socket | None] = [None] * ranks
-    if config.replay_port is not None:
-        replay_port, routers = bind_range(router, config.host, config.replay_port, ranks)
+    opened: list[zmq.Socket[Any]] = [*pubs]
+    try:
+        replay_port, routers = _bound(router, config.host, config.replay_port, ranks)
+        opened += [socket for socket in routers if socket is not None]
+        load_port, loads = _bound(lambda: _pub(config, context), config.host, config.load_port, ranks)
+    except OSError:
+        for socket in opened:
+            socket.close(linger=0)
+        raise
     publishers = [
-        Publisher(config, pub, routers[rank], _reopener(config, host, port + rank, context))
+        Publisher(config, pub, routers[rank], _reopener(config, host, port + rank, context), loads[rank])
         for rank, pub in enumerate(pubs)
     ]
-    return publishers, Endpoints(host, port, replay_port)
+    return publishers, Endpoints(host, port, replay_port, load_port)
+
+
+def _bound(
+    make: Callable[[], Zmq], host: str, port: int | None, ranks: int
+) -> tuple[int | None, Sequence[Zmq | None]]:
+    """Return the first port and a socket per rank, None of either for no port."""
+    return (None, [None] * ranks) if port is None else bind_range(make, host, port, ranks)
+
+
+def _pub(config: PublisherConfig, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.PUB)
+    socket.sndhwm = config.hwm
+    return socket
 
 
 def _open_pubs(
     config: PublisherConfig, ranks: int, context: zmq.Context[zmq.Socket[bytes]]
 ) -> tuple[str, int, list[zmq.Socket[bytes]]]:
     """Return where rank 0 publishes, and the sockets: bound, or connected to consecutive ports."""
-
-    def pub() -> zmq.Socket[bytes]:
-        socket = context.socket(zmq.PUB)
-        socket.sndhwm = config.hwm
-        return socket
-
     if config.connect is None:
-        return "*", *bind_range(pub, config.host, config.port, ranks)
-    host, port = _address(config.connect)
-    pubs = [pub() for _ in range(ranks)]
+        return "*", *bind_range(lambda: _pub(config, context), config.host, config.port, ranks)
+    host, port = address_of(config.connect)
+    pubs = [_pub(config, context) for _ in range(ranks)]
     for rank, opened in enumerate(pubs):
-        opened.connect(f"tcp://{host}:{port + rank}")
+        opened.ipv6 = ":" in host
+        try:
+            opened.connect(f"tcp://{host}:{port + rank}")
+        except zmq.ZMQError as error:
+            for pub in pubs:
+                pub.close(linger=0)
+            raise OSError(f"cannot connect to {host}:{port + rank}: {error.strerror}") from error
     return host, port, pubs
 
 
@@ -197,6 +238,7 @@ def _reopener(
     return lambda: _open_pubs(own, 1, context)[2][0]
 
 
-def _address(endpoint: str) -> tuple[str, int]:
+def address_of(endpoint: str) -> tuple[str, int]:
+    """Return host and port of `tcp://host:port`, an IPv6 host with its brackets."""
     host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
     return host, int(port)

@@ -1,13 +1,13 @@
-"""What one stand-in is told to be. A wrong value raises SpecError: one line that says what was expected."""
+"""What one stand-in is told to be. A wrong value raises SpecError, see `checks`."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from workers.checks import check
 from workers.engine.dialect import SGLANG, VLLM, VLLM_BYTES, Dialect
-from workers.engine.loops import LOOPS, role_of
+from workers.engine.loops import role_of
 from workers.engine.rank import EngineConfig
 from workers.engine.sampling import Sampler
 from workers.engine.timing import PROFILES
@@ -25,17 +25,12 @@ if TYPE_CHECKING:
     from workers.engine.rank import PausedLoop, Role
     from workers.faults import Faults
 
-_TCP = re.compile(r"tcp://.+:[0-9]{1,5}")
 EngineName: TypeAlias = Literal["sglang", "vllm"]
 _DIALECTS: dict[tuple[str, str], Dialect] = {
     ("sglang", "int"): SGLANG,
     ("vllm", "int"): VLLM,
     ("vllm", "bytes"): VLLM_BYTES,
 }
-
-
-class SpecError(ValueError):
-    """A value that no worker can be made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +72,7 @@ class WorkerSpec:
     event_shape: Literal["map", "array"] = "map"
 
     def __post_init__(self) -> None:
-        self._positive("page_size", "capacity_tokens", "dp", "max_model_len", "chunk_tokens", "max_running")
-        _expect(
-            self.profile in PROFILES, f"profile must be one of {', '.join(PROFILES)}, not {self.profile!r}"
-        )
-        _expect((self.engine, self.hash_form) in _DIALECTS, "hash_form bytes is vLLM's only")
-        _expect(self.chunk_tokens >= self.page_size, "chunk_tokens must be at least page_size")
-        _expect(
-            self.capacity_tokens >= 2 * self.page_size,
-            "capacity_tokens must be at least two pages of page_size",
-        )
-        self._check_paths()
-        _expect(not (self.bigram and self.engine == "vllm"), "bigram is SGLang's only")
-        _expect(self.loop in LOOPS, f"loop must be one of {', '.join(LOOPS)}, not {self.loop!r}")
-        _expect(self.engine == "sglang" or self.loop == "normal", "loop is SGLang's only")
-
-    def _check_paths(self) -> None:
-        connect = None if self.events is None else self.events.connect
-        if connect is not None:
-            wanted = f"events.connect must be tcp://host:port, not {connect!r}"
-            _expect(_TCP.fullmatch(connect) is not None, wanted)
-        if self.tokenizer is not None:
-            wanted = f"tokenizer must be a directory with a tokenizer.json, not {str(self.tokenizer)!r}"
-            _expect((self.tokenizer / "tokenizer.json").is_file(), wanted)
-
-    def _positive(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            _expect(value > 0, f"{name} must be greater than 0, not {value}")
+        check(self)
 
     @property
     def role(self) -> Role:
@@ -142,8 +110,3 @@ class WorkerSpec:
             profile=PROFILES[self.profile],
             sampler=Sampler(self.seed, vocabulary),
         )
-
-
-def _expect(condition: bool, message: str) -> None:
-    if not condition:
-        raise SpecError(message)

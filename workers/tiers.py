@@ -25,6 +25,8 @@ def tiers_from(
         found = _SIZE.fullmatch(part.strip())
         if found is None:
             raise TierError(f"expected host=<n>x or storage=<n>x, not {part.strip()!r}")
+        if found[1] in sizes:
+            raise TierError(f"{found[1]} is given twice")
         sizes[found[1]] = float(found[2])
     if not sizes.get("host"):
         raise TierError("storage needs a host tier: host=<n>x, more than 0")

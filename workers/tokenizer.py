@@ -24,11 +24,26 @@ _SPACE = str.maketrans({"\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}": " ", "\N{LO
 _FEW_WORDS = 32
 
 
+class TokenizerError(ValueError):
+    """A directory that holds no tokenizer a worker could answer with."""
+
+
 class Tokenizer:
-    """One tokenizer directory; `vocabulary` are the ids the stand-in answers with."""
+    """One tokenizer directory; `vocabulary` are the ids the stand-in answers with.
+
+    Raises TokenizerError for files that cannot be read, or that know no words.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = str(directory)
+        try:
+            self._load(directory)
+        except Exception as error:  # the library raises nothing more particular
+            raise TokenizerError(f"tokenizer {self.path}: {error}") from error
+        if not self.vocabulary:
+            raise TokenizerError(f"tokenizer {self.path}: it knows no words to answer with")
+
+    def _load(self, directory: Path) -> None:
         self._tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
         words = {token_id: token for token, token_id in self._tokenizer.get_vocab().items()}
         chosen = _matching(words, _WORD)

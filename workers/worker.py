@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from time import monotonic
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,25 +17,21 @@ from workers.http.app import application
 from workers.http.edge import Edge
 from workers.http.faulty import Faulty
 from workers.http.handover import handover_app
-from workers.ports import listen
+from workers.misdeeds import Deeds, report
+from workers.ports import bind_again, listen
 from workers.publisher import open_publishers
 from workers.server import Server, url_of
 from workers.tamper import filler
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Coroutine
 
     import zmq
 
     from workers.faults import Faults
-    from workers.publisher import Endpoints, Publisher, PublisherConfig
+    from workers.publisher import Endpoints, Publisher
     from workers.spec import WorkerSpec
     from workers.tokenizer import Tokenizer
-
-_ANSWER_SECONDS = 0.02  # the answer to the one who asked for a fault leaves before it happens
-_REBIND_SECONDS = 5.0
-_RETRY_SECONDS = 0.01
 
 
 class Worker:
@@ -58,7 +53,9 @@ class Worker:
         self._publishers: list[Publisher] = []
         self._context = context
         self._faults = NONE
-        self._deeds: set[asyncio.Task[None]] = set()
+        self._deeds = Deeds()
+        self._opening: asyncio.Task[None] | None = None
+        self._restarting = asyncio.Lock()
         self.url = url_of(listening)
         try:
             if spec.events is not None and spec.publishes:
@@ -95,7 +92,7 @@ class Worker:
         listening = listen(self.spec.host, self.spec.bootstrap_port)
         host = urlsplit(self.url).hostname or self.spec.host
         self.edge.handover_address = (host, listening.getsockname()[1])
-        self._handover = Server(handover_app(self.edge.rooms), listening)
+        self._handover = Server(handover_app(self.edge.rooms, self.spec.engine), listening)
         await self._handover.start()
 
     def _cut(self, client: tuple[str, int]) -> None:
@@ -104,13 +101,11 @@ class Worker:
     def _run_ranks(self) -> None:
         self._tasks = [asyncio.create_task(driver.run()) for driver in self.drivers]
         for task in self._tasks:
-            task.add_done_callback(_report)
+            task.add_done_callback(partial(report, message="a rank has stopped"))
 
     async def close(self) -> None:
         """End all requests, then everything else; raises what a rank's loop has failed with."""
-        for deed in self._deeds:
-            deed.cancel()
-        await asyncio.gather(*self._deeds, return_exceptions=True)
+        await self._deeds.close()
         self.edge.gate.set()
         for driver in self.drivers:
             driver.end_all()
@@ -135,18 +130,28 @@ class Worker:
         self._faults = faults
         self._faulty.follow(faults)
         self.edge.hold_pause = faults.hold_pause
-        for number, publisher in enumerate(self._publishers):
-            publisher.break_down(faults, number)
-        if faults.late:
-            self._do(self._open_late(faults))
+        self._break_down()
         if faults.burst:
-            self._do(self._burst(faults))
+            self._deeds.do(partial(self._burst, faults))
         if faults.restart:
-            self._do(self._restart(faults))
+            self._deeds.do(self._restart)
         if faults.refuse:
-            self._do(self._server.refuse(faults.refuse))
+            self._deeds.do(partial(self._server.refuse, faults.refuse))
         if faults.half_open:
-            self._do(self._server.half_open(faults.half_open))
+            self._deeds.do(partial(self._server.half_open, faults.half_open))
+
+    def _break_down(self) -> None:
+        """Let the publishers follow the plan in force and no other one; a late one opens later."""
+        if self._opening is not None:
+            self._opening.cancel()
+        for number, publisher in enumerate(self._publishers):
+            publisher.break_down(self._faults, number)
+        if not self._faults.dead:
+            self._opening = self._deeds.do(self._open, after=self._faults.late)
+
+    async def _open(self) -> None:
+        for publisher in self._publishers:
+            await publisher.open()
 
     def misdeeds(self) -> dict[str, Any]:
         """Return the plan in force and how often each fault has happened."""
@@ -154,45 +159,26 @@ class Worker:
         plan = msgspec.to_builtins(self._faults)
         return {"faults": plan, "counts": {"http": dict(self._faulty.dice.counts), "ranks": ranks}}
 
-    def _do(self, deed: Coroutine[Any, Any, None]) -> None:
-        async def in_a_moment() -> None:
-            await asyncio.sleep(_ANSWER_SECONDS)
-            await deed
-
-        task = asyncio.create_task(in_a_moment())
-        self._deeds.add(task)
-        task.add_done_callback(self._deeds.discard)
-
-    async def _open_late(self, faults: Faults) -> None:
-        await asyncio.sleep(faults.late)
-        for number, publisher in enumerate(self._publishers):
-            publisher.break_down(faults.lasting(), number)
-
     async def _burst(self, faults: Faults) -> None:
         for number, publisher in enumerate(self._publishers):
             for _ in range(faults.burst):
                 publisher.send(filler(faults.burst_bytes, number))
 
-    async def _restart(self, faults: Faults) -> None:
+    async def _restart(self) -> None:
         """Be a new process on the same ports: no cache, no requests, batches numbered from 0."""
-        self._server.cut()
-        await self._end_ranks()
-        if self.endpoints is not None and self.spec.events is not None:
-            self._publishers = await self._publish_again(self.endpoints.settle(self.spec.events))
-        for number, publisher in enumerate(self._publishers):
-            publisher.break_down(faults.lasting(), number)
-        self.drivers = self._make_drivers(self.edge.tokenizer)
-        self.edge.restarted(self.drivers)
-        self._run_ranks()
-
-    async def _publish_again(self, config: PublisherConfig) -> list[Publisher]:
-        """Bind the same ports, which the closed sockets give back a moment later."""
-        deadline = monotonic() + _REBIND_SECONDS
-        while monotonic() < deadline:
-            with suppress(OSError):
-                return open_publishers(config, self.spec.dp, self._context)[0]
-            await asyncio.sleep(_RETRY_SECONDS)
-        return open_publishers(config, self.spec.dp, self._context)[0]
+        async with self._restarting:
+            if self._opening is not None:
+                self._opening.cancel()
+            self._server.cut()
+            await self._end_ranks()
+            if self.endpoints is not None and self.spec.events is not None:
+                config = self.endpoints.settle(self.spec.events)
+                again = partial(open_publishers, config, self.spec.dp, self._context)
+                self._publishers, _ = await bind_again(again)
+            self._break_down()
+            self.drivers = self._make_drivers(self.edge.tokenizer)
+            self.edge.restarted(self.drivers)
+            self._run_ranks()
 
     def describe(self) -> dict[str, Any]:
         """Return what a script needs to use this worker: URL, and per rank where it publishes and replays."""
@@ -209,18 +195,14 @@ class Worker:
 
     def _rank(self, rank: int) -> dict[str, Any]:
         if self.endpoints is None or self.spec.events is None:
-            return {"rank": rank, "kv": None, "replay": None}
+            return {"rank": rank, "kv": None, "replay": None, "load": None}
         host = self.url.split("//")[1].rsplit(":", 1)[0]
         kv, replay = self.endpoints.events(rank), self.endpoints.replay(rank)
+        load = self.endpoints.load(rank)
         return {
             "rank": rank,
             "kv": kv.replace("*", host),
             "replay": replay and replay.replace("*", host),
+            "load": load and load.replace("*", host),
             "topic": self.spec.events.topic,
         }
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    """Say at once that a rank's loop has failed: its requests would hang without a word."""
-    if not task.cancelled() and (problem := task.exception()) is not None:
-        task.get_loop().call_exception_handler({"message": "a rank has stopped", "exception": problem})

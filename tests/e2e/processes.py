@@ -18,6 +18,11 @@ from tests.waiting import until_awaited
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+MODES = [  # of both engines; a paused vLLM publishes nothing, so that it has one mode only
+    ("--engine", "sglang", "--paused-loop", "legacy"),
+    ("--engine", "sglang", "--paused-loop", "publishing"),
+    ("--engine", "vllm"),
+]
 _LISTENING = re.compile(r"listening on (http://\S+)")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.processes import both
+from tests.e2e.processes import MODES, both
 
 if TYPE_CHECKING:
     import httpx2
@@ -69,12 +69,10 @@ async def test_bad_calls_name_the_field(path: str, body: bytes, param: str | Non
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm"])
-@pytest.mark.parametrize("paused_loop", ["legacy", "publishing"])
+@pytest.mark.parametrize("options", MODES, ids=" ".join)
 async def test_syncs_under_load_lose_no_request_and_leave_views_that_are_right(
-    engine: str, paused_loop: str
+    options: tuple[str, ...],
 ) -> None:
-    options = ("--engine", engine, "--paused-loop", paused_loop)
     async with both(*options, count=2, router_options=WITH_KEY) as (_, _, client):
         stop = asyncio.Event()
         seen: list[tuple[int, int]] = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.e2e.processes import both
+from tests.e2e.processes import MODES, both
 from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
@@ -92,14 +92,17 @@ class Fleet:
 
 
 @asynccontextmanager
-async def _loaded(engine: str, paused_loop: str) -> AsyncIterator[Fleet]:
+async def _loaded(options: tuple[str, ...]) -> AsyncIterator[Fleet]:
     """Run a fleet under load; when the block is left, every request is answered and checked."""
-    options = ("--engine", engine, "--paused-loop", paused_loop, "--capacity-tokens", "400000")
     async with (
-        both(*options, count=2, router_options=("--admin-key", KEY)) as (workers, _, client),
+        both(*options, "--capacity-tokens", "400000", count=2, router_options=("--admin-key", KEY)) as (
+            workers,
+            _,
+            client,
+        ),
         httpx2.AsyncClient(timeout=30.0) as direct,
     ):
-        fleet = Fleet(engine, [worker["url"] for worker in workers.workers], client, direct)
+        fleet = Fleet(options[1], [worker["url"] for worker in workers.workers], client, direct)
         stop = asyncio.Event()
         users = [asyncio.create_task(_chat(fleet, user, stop)) for user in range(USERS)]
         try:
@@ -208,18 +211,16 @@ async def _check(fleet: Fleet) -> None:
     assert hits >= len(fleet.samples) // 4
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm"])
-@pytest.mark.parametrize("paused_loop", ["legacy", "publishing"])
-async def test_a_trainer_that_calls_the_engines(engine: str, paused_loop: str) -> None:
-    async with _loaded(engine, paused_loop) as fleet:
+@pytest.mark.parametrize("options", MODES, ids=" ".join)
+async def test_a_trainer_that_calls_the_engines(options: tuple[str, ...]) -> None:
+    async with _loaded(options) as fleet:
         for number in range(SYNCS):
             await _sync(fleet, fleet.workers[number % 2], number)
 
 
-@pytest.mark.parametrize("engine", ["sglang", "vllm"])
-@pytest.mark.parametrize("paused_loop", ["legacy", "publishing"])
-async def test_a_trainer_that_lets_the_router_make_the_calls(engine: str, paused_loop: str) -> None:
-    async with _loaded(engine, paused_loop) as fleet:
+@pytest.mark.parametrize("options", MODES, ids=" ".join)
+async def test_a_trainer_that_lets_the_router_make_the_calls(options: tuple[str, ...]) -> None:
+    async with _loaded(options) as fleet:
         for number in range(SYNCS):
             body = {
                 "update": {"model_path": "new", "weight_version": str(number)},

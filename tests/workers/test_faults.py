@@ -200,14 +200,17 @@ async def test_a_dead_publisher_closes_its_socket_until_it_is_healed() -> None:
 
 
 async def test_a_publisher_may_start_late() -> None:
-    async with one(faults=Faults(late=0.3)) as edge:
+    async with one(faults=Faults(late=600.0)) as edge:
         port = int(edge.worker.describe()["ranks"][0]["kv"].rsplit(":", 1)[1])
-        await until(lambda: edge.worker.misdeeds()["faults"]["late"] == 0.3)
+        await until(lambda: edge.worker.misdeeds()["faults"]["late"] == 600.0)
         with pytest.raises(OSError, match="onnect"):
             await asyncio.open_connection("127.0.0.1", port)
         await _store(edge)
+        await _tell(edge)
         async with _subscribed(edge):
             assert (await edge.batches())[0][0] == 0
+    async with one(faults=Faults(late=0.1)) as edge, _subscribed(edge):
+        assert edge.worker.misdeeds()["faults"]["late"] == 0.1
 
 
 async def test_a_burst_past_the_high_water_mark_leaves_a_gap_for_a_slow_reader() -> None:
@@ -396,7 +399,7 @@ async def test_a_half_open_socket_is_taken_and_never_read() -> None:
     async with one() as edge:
         url = httpx2.URL(edge.worker.url)
         await _tell(edge, half_open=0.5)
-        await until(lambda: not any(server.is_serving() for server in edge.worker._server._server.servers))
+        await until(lambda: edge.worker._server.mode == "deaf")
         reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         with pytest.raises(TimeoutError):

@@ -5,9 +5,10 @@ import socket
 import pytest
 
 from tests.workers.edge import replay, running
+from workers.checks import SpecError
 from workers.fleet import Fleet
 from workers.publisher import PublisherConfig
-from workers.spec import SpecError, WorkerSpec
+from workers.spec import WorkerSpec
 
 
 async def test_workers_of_one_fleet_share_nothing_but_the_process() -> None:

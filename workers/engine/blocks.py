@@ -39,14 +39,19 @@ class BlockMemory:
         self._page_size = config.page_size
         self._form = config.dialect.form
         self._events = events
-        self._free: OrderedDict[Block, None] = OrderedDict((Block(), None) for _ in range(self.capacity))
+        self._fresh = self.capacity  # blocks that nobody has held yet, and that are made when somebody does
+        self._free: OrderedDict[Block, None] = OrderedDict()
         self._copies: dict[bytes, deque[Block]] = {}
         self._now = 0.0
 
     @property
     def held(self) -> int:
         """Blocks that requests hold (see `Memory`)."""
-        return self.capacity - len(self._free)
+        return self.capacity - self._spare
+
+    @property
+    def _spare(self) -> int:
+        return self._fresh + len(self._free)
 
     @property
     def idle(self) -> bool:
@@ -82,7 +87,7 @@ class BlockMemory:
         loads = 0 if self.offload is None else self.offload.leading(digests[len(hits) :])
         need = -(-(len(sequence) + request.left) // self._page_size) - len(hits)
         unused = sum(block.users == 0 for block in hits)
-        if need > len(self._free) - unused - self.promised:
+        if need > self._spare - unused - self.promised:
             return False
         self._hold(hits)
         request.blocks, request.promised = hits, need
@@ -125,12 +130,19 @@ class BlockMemory:
         """Take free blocks, the one that has been free longest first (see `Memory`)."""
         missing = -(-request.computed // self._page_size) - len(request.blocks)
         for _ in range(missing):
-            block, _ = self._free.popitem(last=False)
-            self._forget(block)
+            block = self._take()
             block.users = 1
             request.blocks.append(block)
             request.promised -= 1
             self.promised -= 1
+
+    def _take(self) -> Block:
+        if self._fresh:
+            self._fresh -= 1
+            return Block()
+        block, _ = self._free.popitem(last=False)
+        self._forget(block)
+        return block
 
     def _forget(self, block: Block) -> None:
         if block.digest is None:

@@ -47,7 +47,7 @@ def _unqueue(rank: Rank, request: Request) -> bool:
 def fail(rank: Rank, request: Request, why: str) -> None:
     """Abort a request because the other side of its pair has failed."""
     if request.finish is None:
-        request.error = why
+        request.error = request.error or why
         abort(rank, request)
 
 

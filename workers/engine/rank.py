@@ -57,13 +57,15 @@ class EngineConfig:
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start of the process, for metrics."""
+    """Totals since the start of the process; `prefill_seconds`: how long prefill batches ran."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
     finished: int = 0
     decode_steps: int = 0
+    prefilled_tokens: int = 0
+    prefill_seconds: float = 0.0
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ PUBLISH_EVERY_DECODE_STEPS = 40  # SGLang 0.5.23
 def process(rank: Rank, step: Step, now: float) -> None:
     """Apply the result of one batch at the time it ended."""
     if step.pieces:
+        rank.counters.prefilled_tokens += sum(piece.size for piece in step.pieces)
+        rank.counters.prefill_seconds += step.seconds
         _prefilled(rank, step.pieces, now)
         rank.publish(now)
         return

@@ -18,6 +18,12 @@ class Profile:
     decode: float
     decode_per_request: float = 0.0
 
+    def __str__(self) -> str:
+        """Return the costs as a help text has them, in milliseconds and microseconds."""
+        tokens, requests = self.per_token * 1e6, self.decode_per_request * 1e6
+        batch, step = self.prefill_overhead * 1e3, self.decode * 1e3
+        return f"{batch:g} ms + {tokens:.3g} us, {step:g} ms + {requests:g} us"
+
     def prefill_seconds(self, uncached_tokens: int) -> float:
         """Return how long a prefill batch with that many uncached tokens runs."""
         return self.prefill_overhead + self.per_token * uncached_tokens

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import jinja2
+from typing import TYPE_CHECKING, Any
 
 from workers.engine.namespace import Namespace
-from workers.http.body import integer, string
+from workers.http.body import boolean, integer, mapping, string
 from workers.http.errors import BadRequest, NotFound
 from workers.http.pair import Pair, pairs_of
+from workers.http.prompts import chat_tokens, prompts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workers.driver import Driver
     from workers.http.edge import Edge
-    from workers.tokenizer import Tokenizer
+    from workers.http.prompts import Tokens
 
-Tokens: TypeAlias = list[int]
 COMPLETION_TOKENS, NATIVE_TOKENS = 16, 128  # the engines' defaults; a chat without a limit ends by itself
 CHAT_TOKENS = 48
-_MOST_U32 = 2**32 - 1
+MOST_COPIES = 16_384  # vLLM's VLLM_MAX_N_SEQUENCES
+MOST_REQUESTS, MOST_TOKENS = 65_536, 2**26  # of all copies of all prompts: what a process has memory for
 
 
 @dataclass(slots=True)
@@ -53,60 +52,37 @@ def completion(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> 
     """Read the body of /v1/completions."""
     if "prompt" not in body:
         raise BadRequest("prompt is required", param="prompt")
-    prompts = _prompts(body["prompt"], edge.tokenizer, "prompt") * _copies(body)
-    return _openai(edge, headers, body, prompts, integer(body, "max_tokens", COMPLETION_TOKENS))
+    prompts = _copied(body, prompts_of(body["prompt"], edge.tokenizer, "prompt"))
+    return _openai(edge, headers, body, prompts, integer(body, "max_tokens", COMPLETION_TOKENS, least=1))
 
 
 def chat(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> Ask:
     """Read the body of /v1/chat/completions."""
-    prompts = [chat_tokens(edge, body)] * _copies(body)
-    limit = integer(body, "max_completion_tokens", integer(body, "max_tokens", None))
+    prompts = _copied(body, [chat_tokens(edge, body)])
+    limit = integer(body, "max_tokens", None, least=1)
+    limit = integer(body, "max_completion_tokens", limit, least=1)
     return _openai(edge, headers, body, prompts, limit)
 
 
 def native(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> Ask:
     """Read the body of SGLang's /generate."""
-    name = "input_ids" if body.get("input_ids") is not None else "text"
-    given = body.get(name)
-    if given is None:
-        raise BadRequest("Either text, input_ids or input_embeds should be provided.")
-    sampling = body.get("sampling_params") or {}
-    if not isinstance(sampling, dict):
-        raise BadRequest("sampling_params must be an object", param="sampling_params")
-    ask = _ask(edge, headers, body, _prompts(given, edge.tokenizer, name))
+    names = [name for name in ("text", "input_ids") if body.get(name) is not None]
+    if len(names) != 1:
+        raise BadRequest("Either text or input_ids should be provided, one of them.", param="text")
+    name, given = names[0], body[names[0]]
+    sampling = mapping(body, "sampling_params")
+    ask = _ask(edge, headers, body, prompts_of(given, edge.tokenizer, name))
     ask.batch = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
-    _limit(edge, ask, integer(sampling, "max_new_tokens", NATIVE_TOKENS))
+    _limit(edge, ask, integer(sampling, "max_new_tokens", None, least=1) or NATIVE_TOKENS)
     return ask
-
-
-def chat_tokens(edge: Edge, body: dict[str, Any]) -> Tokens:
-    """Return the ids of a chat body's rendered messages; raises BadRequest when they cannot be rendered."""
-    messages = body.get("messages")
-    if not (isinstance(messages, list) and messages and all(isinstance(entry, dict) for entry in messages)):
-        raise BadRequest("messages must be a list of at least one message", param="messages")
-    joint = "\n" if edge.spec.engine == "vllm" else " "
-    settings = {"add_generation_prompt": True, "tools": body.get("tools")}
-    settings |= body.get("chat_template_kwargs") or {}
-    try:
-        return edge.tokenizer.encode_chat([_message(entry, joint) for entry in messages], **settings)
-    except (jinja2.TemplateError, TypeError, ValueError) as error:
-        raise BadRequest(f"cannot render the messages: {error}", param="messages") from error
-
-
-def _message(message: dict[str, Any], joint: str) -> dict[str, Any]:
-    content = message.get("content")
-    if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else part for part in content]
-        content = joint.join(text for text in texts if isinstance(text, str))
-    return {**message, "content": content or ""}
 
 
 def _openai(
     edge: Edge, headers: Mapping[str, str], body: dict[str, Any], prompts: list[Tokens], limit: int | None
 ) -> Ask:
     ask = _ask(edge, headers, body, prompts)
-    options = body.get("stream_options") or {}
-    ask.include_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+    options = mapping(body, "stream_options")
+    ask.include_usage = boolean(options, "include_usage", default=False)
     if limit is None:
         ask.ends_with, limit = "stop", CHAT_TOKENS
     _limit(edge, ask, limit)
@@ -114,25 +90,34 @@ def _openai(
 
 
 def _ask(edge: Edge, headers: Mapping[str, str], body: dict[str, Any], prompts: list[Tokens]) -> Ask:
+    ignores, reports = _vllm_extras(body) if edge.spec.engine == "vllm" else (False, False)
     return Ask(
         prompts=prompts,
         max_new=0,
         driver=edge.driver_for(headers, body),
         namespace=_namespace(edge, body),
         model=string(body, "model") or edge.spec.model,
-        stream=bool(body.get("stream")),
+        stream=boolean(body, "stream", default=False),
         rid=string(body, "rid"),
         pairs=pairs_of(edge, body, len(prompts)),
         session_id=string(body, "session_id"),
-        ignores_cache=edge.spec.engine == "vllm" and _wants_prompt_logprobs(body),
-        reports_hits=(body.get("vllm_xargs") or {}).get("kv_cache_report_mode") == "full",
+        ignores_cache=ignores,
+        reports_hits=reports,
     )
 
 
-def _wants_prompt_logprobs(body: dict[str, Any]) -> bool:
-    """Whether vLLM has to compute every prompt token: prompt_logprobs, or echo with logprobs."""
-    echoed = bool(body.get("echo")) and body.get("logprobs") is not None
-    return body.get("prompt_logprobs") is not None or echoed
+def _vllm_extras(body: dict[str, Any]) -> tuple[bool, bool]:
+    """Return whether vLLM has to compute every prompt token, and whether it announces what the prompt hits.
+
+    It computes all for prompt_logprobs, and for echo with logprobs.
+    """
+    wanted = integer(body, "prompt_logprobs", None) is not None
+    logprobs = body.get("logprobs")
+    if not (logprobs is None or isinstance(logprobs, int)):
+        raise BadRequest("logprobs must be an integer or a boolean", param="logprobs")
+    echoed = boolean(body, "echo", default=False) and logprobs is not None
+    full = mapping(body, "vllm_xargs").get("kv_cache_report_mode") == "full"
+    return wanted or echoed, full
 
 
 def _namespace(edge: Edge, body: dict[str, Any]) -> Namespace:
@@ -154,12 +139,10 @@ def _vllm_adapter(edge: Edge, model: str | None) -> str | None:
     raise NotFound(f"The model `{model}` does not exist. Valid aliases: {names}.", param="model")
 
 
-def _limit(edge: Edge, ask: Ask, max_new: int | None) -> None:
+def _limit(edge: Edge, ask: Ask, max_new: int) -> None:
     """Set how long the answer gets; a prompt too long for the model or for the cache is refused."""
     longest = min(edge.spec.max_model_len, ask.driver.rank.longest)
     prompt = max(len(prompt) for prompt in ask.prompts)
-    if max_new is None or max_new < 1:
-        raise BadRequest("max_tokens must be at least 1", param="max_tokens")
     if prompt >= longest:
         raise BadRequest(_too_long(longest, prompt), param="input_tokens")
     ask.max_new = min(max_new, longest - prompt)
@@ -173,25 +156,9 @@ def _too_long(longest: int, prompt: int) -> str:
     )
 
 
-def _copies(body: dict[str, Any]) -> int:
-    copies = integer(body, "n", 1)
-    if copies is None or copies < 1:
-        raise BadRequest("n must be at least 1", param="n")
-    return copies
-
-
-def _prompts(value: object, tokenizer: Tokenizer, name: str) -> list[Tokens]:
-    """Return the token ids of a text, a list of ids, or a list of either."""
-    several = isinstance(value, list) and bool(value) and not isinstance(value[0], int)
-    prompts = [_one(entry, tokenizer, name) for entry in value] if several else [_one(value, tokenizer, name)]  # type: ignore[attr-defined] # `several` says that it is a list
-    if not all(prompts):
-        raise BadRequest(f"{name} must not be empty", param=name)
-    return prompts
-
-
-def _one(value: object, tokenizer: Tokenizer, name: str) -> Tokens:
-    if isinstance(value, str):
-        return tokenizer.encode(value)
-    if isinstance(value, list) and all(type(token) is int and 0 <= token <= _MOST_U32 for token in value):
-        return value
-    raise BadRequest(f"{name} must be a text or a list of token ids", param=name)
+def _copied(body: dict[str, Any], prompts: list[Tokens]) -> list[Tokens]:
+    """Return every prompt as often as it is to be answered."""
+    copies = integer(body, "n", 1, least=1, most=MOST_COPIES) or 1
+    if len(prompts) * copies > MOST_REQUESTS or sum(map(len, prompts)) * copies > MOST_TOKENS:
+        raise BadRequest("n is too large for prompts of this number and length", param="n")
+    return prompts * copies

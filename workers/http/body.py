@@ -36,7 +36,7 @@ def parse(body: bytes, *, empty: bool = False) -> dict[str, Any]:
         return {}
     try:
         value = _decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         message = (
             f"1 validation error:\n  {{'type': 'json_invalid', 'loc': ('body', 0), 'msg': {str(error)!r}}}"
         )
@@ -46,14 +46,23 @@ def parse(body: bytes, *, empty: bool = False) -> dict[str, Any]:
     return value
 
 
-def integer(body: dict[str, Any], name: str, default: int | None) -> int | None:
-    """Return an integer field; null and absent are the default."""
+def _refuse(name: str, wanted: str) -> BadRequest:
+    return BadRequest(f"{name} must be {wanted}", param=name)
+
+
+def integer(
+    body: dict[str, Any], name: str, default: int | None, *, least: int | None = None, most: int | None = None
+) -> int | None:
+    """Return an integer field within bounds; null and absent are the default."""
     value = body.get(name)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        message = f"{name} must be an integer"
-        raise BadRequest(message, param=name)
+        raise _refuse(name, "an integer")
+    if least is not None and value < least:
+        raise _refuse(name, f"at least {least}")
+    if most is not None and value > most:
+        raise _refuse(name, f"at most {most}")
     return value
 
 
@@ -61,8 +70,7 @@ def string(body: dict[str, Any], name: str) -> str | None:
     """Return a string field; null and absent are None."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        message = f"{name} must be a string"
-        raise BadRequest(message, param=name)
+        raise _refuse(name, "a string")
     return value
 
 
@@ -72,6 +80,23 @@ def boolean(body: dict[str, Any], name: str, *, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        message = f"{name} must be a boolean"
-        raise BadRequest(message, param=name)
+        raise _refuse(name, "a boolean")
+    return value
+
+
+def mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an object field; null and absent are the empty object."""
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _refuse(name, "an object")
+    return value
+
+
+def strings(body: dict[str, Any], name: str) -> list[str] | None:
+    """Return a field that is a list of strings; null and absent are None."""
+    value = body.get(name)
+    if value is not None and not (isinstance(value, list) and all(isinstance(entry, str) for entry in value)):
+        raise _refuse(name, "a list of strings")
     return value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 
 from workers.http.body import parse
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from workers.http.edge import Edge
 
 Handler: TypeAlias = "Callable[[Request], Awaitable[Json | Text]]"
+_FLAGS = {
+    **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
+}
 
 
 @dataclass(slots=True)
@@ -35,6 +40,8 @@ class Control:
             answer = await self.handler(Request(scope, receive))
         except EdgeError as error:
             answer = error_answer(self.edge.spec.engine, error)
+        except ClientDisconnect:
+            return
         await answer(scope, receive, send)
 
 
@@ -49,6 +56,41 @@ async def json_body(request: Request) -> dict[str, Any]:
 
 
 def flag(request: Request, name: str, *, default: bool) -> bool:
-    """Return a boolean query parameter."""
+    """Return a boolean query parameter; raises BadRequest for a text that is none."""
     value = request.query_params.get(name)
-    return default if value is None else value.lower() in {"1", "true", "yes", "on"}
+    if value is None:
+        return default
+    if value.lower() not in _FLAGS:
+        raise refused(name, "bool_parsing", "a valid boolean, unable to interpret input", value)
+    return _FLAGS[value.lower()]
+
+
+def seconds(request: Request, name: str, *, default: float) -> float:
+    """Return a query parameter in seconds; raises BadRequest for a text that is no number from 0 on."""
+    value = request.query_params.get(name)
+    try:
+        number = default if value is None else float(value)
+    except ValueError:
+        number = nan
+    if not 0 <= number < inf:
+        raise refused(name, "float_parsing", "a finite number of seconds, 0 or more", value)
+    return number
+
+
+def choice(request: Request, name: str, choices: tuple[str, ...], *, default: str) -> str:
+    """Return a query parameter that is one of some; raises BadRequest for any other."""
+    value = request.query_params.get(name, default)
+    if value in choices:
+        return value
+    quoted = [repr(entry) for entry in choices]
+    expected = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    raise refused(name, "literal_error", expected, value, {"ctx": {"expected": expected}})
+
+
+def refused(
+    name: str, kind: str, wanted: str, value: str | None, more: dict[str, Any] | None = None
+) -> EdgeError:
+    """Return the error of a query parameter that is not what it should be, in vLLM's words."""
+    problem = {"type": kind, "loc": f"query.{name}", "msg": f"Input should be {wanted}", "input": value}
+    message = f"1 validation error:\n  {problem | (more or {})}"
+    return EdgeError(message, status=400, kind="Bad Request", param=f"query.{name}")

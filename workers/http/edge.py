@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from workers.engine import control
 from workers.engine.events import GPU
+from workers.http.body import integer
 from workers.http.errors import BadRequest
 from workers.http.handover import Rooms
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 DEFAULT_WEIGHTS = "default"
+_RANK_DIGITS = 9
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Edge:
         self.flushing = False
         self.weight_version, self.model_path = DEFAULT_WEIGHTS, self.spec.model
         self.gate.set()
+        self.rooms.close()
 
     @property
     def paused(self) -> bool:
@@ -90,26 +93,25 @@ class Edge:
         calls: list[Awaitable[T]] = [driver.call(message) for driver in self.drivers]
         return list(await asyncio.gather(*calls))
 
-    def driver_for(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Driver:
+    def driver_for(self, headers: Mapping[str, str], body: dict[str, Any]) -> Driver:
         """Return the rank a request is pinned to, else the next in turn; raises BadRequest if wrong."""
-        pinned = headers.get("x-data-parallel-rank", body.get("routed_dp_rank"))
+        pinned: str | int | None = headers.get("x-data-parallel-rank")
+        rank = _rank_of(str(pinned)) if pinned is not None else None
+        if pinned is None and self.spec.engine == "sglang":
+            pinned = rank = integer(body, "routed_dp_rank", None)
         if pinned is None:
             self._next_rank = (self._next_rank + 1) % len(self.drivers)
             return self.drivers[self._next_rank]
-        try:
-            rank = int(pinned)
-        except (TypeError, ValueError):
-            rank = -1
-        if not 0 <= rank < len(self.drivers):
+        if rank is None or not 0 <= rank < len(self.drivers):
             message = f"data_parallel_rank {pinned} is out of range [0, {len(self.drivers)})."
-            raise BadRequest(message)
+            raise BadRequest(message, param="routed_dp_rank")
         return self.drivers[rank]
 
     def adapter_id(self, name: str) -> int:
         """Return the engine's internal number of an adapter; raises BadRequest for one that is not loaded."""
         if name not in self.spec.adapters:
             message = f"The LoRA adapter `{name}` is not loaded."
-            raise BadRequest(message)
+            raise BadRequest(message, param="lora_path")
         return self.spec.adapters.index(name) + 1
 
     def truth(self) -> dict[str, Any]:
@@ -120,6 +122,12 @@ class Edge:
         not ended yet, whether or not the scheduler will look at it.
         """
         return {"ranks": [_truth(driver) for driver in self.drivers]}
+
+
+def _rank_of(header: str) -> int | None:
+    """Return the number a header holds, None for anything else."""
+    digits = header.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _RANK_DIGITS else None
 
 
 def _truth(driver: Driver) -> dict[str, Any]:

@@ -107,6 +107,9 @@ async def _gone(receive: Receive) -> None:
 async def _go_on(receive: Receive, send: Send) -> None:
     """Send blank pieces until the client goes: comments to a reader of events, white space to any other."""
     gone = asyncio.create_task(_gone(receive))
-    while not gone.done():
-        await send({"type": "http.response.body", "body": b"\n", "more_body": True})
-        await asyncio.wait({gone}, timeout=_PIECE_SECONDS)
+    try:
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+            await asyncio.wait({gone}, timeout=_PIECE_SECONDS)
+    finally:
+        gone.cancel()

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from workers.http.pair import Pair
 
 
+_ANSWER_SECONDS = 1.0  # the other half, which waits as long as this one, is heard before it is given up
+
+
 class Generation:
     """The engine requests of one client request, and one place to wait for news of any of them."""
 
@@ -29,6 +32,7 @@ class Generation:
         self.ask = ask
         self.gone = False
         self._rooms = edge.rooms
+        self._patience = spec.pair_seconds + _ANSWER_SECONDS
         self._offered = False
         self._pulls: list[asyncio.Task[None]] = []
         self._news: asyncio.Future[None] | None = None
@@ -44,13 +48,13 @@ class Generation:
                 reports_hits=ask.reports_hits,
                 session_id=ask.session_id,
                 room=pair.room,
-                remote=pair.url is not None,
+                remote=pair.address is not None,
                 keeps_kv=pair.offers,
             )
             for index, (tokens, pair) in enumerate(zip(ask.prompts, ask.pairs, strict=True))
         ]
         for request, pair in zip(self.requests, ask.pairs, strict=True):
-            if pair.url is not None:
+            if pair.address is not None:
                 request.pull = partial(self._pull, request, pair)
 
     @property
@@ -66,9 +70,9 @@ class Generation:
     def start(self) -> None:
         """Hand the requests to the engine."""
         for request in self.requests:
+            self.ask.driver.submit(request)
             if self.ask.driver.rank.prefill is not None:
                 self._rooms.enter(self.ask.driver, request)
-            self.ask.driver.submit(request)
 
     def _pull(self, request: Request, pair: Pair) -> None:
         self._pulls.append(asyncio.create_task(self._fetch(request, pair)))
@@ -76,13 +80,15 @@ class Generation:
     async def _fetch(self, request: Request, pair: Pair) -> None:
         """Wait until the prefill worker has sent a prompt's KV, and tell the rank what has become of it."""
         rank = self.ask.driver.rank
+        if pair.address is None or pair.question is None:
+            return
         try:
-            told = await call(pair.url or "", pair.question or {})
+            told = await call(pair.address, pair.question, self._patience)
         except CallFailed as error:
             why = f"KV transfer failed: {error}"
             self.ask.driver.post(lambda _now: control.fail(rank, request, why))
             return
-        self.ask.driver.post(lambda _now: control.arrive(rank, request, told.get("cached_tokens")))
+        self.ask.driver.post(lambda _now: control.arrive(rank, request, told.cached_tokens))
 
     def offer(self) -> None:
         """Keep the prompts for the worker that will decode them, if there is to be one (vLLM)."""

@@ -15,7 +15,9 @@ from starlette.routing import Route
 
 from workers.engine import control
 from workers.http.answer import Json
-from workers.http.body import parse, read
+from workers.http.body import ClientGoneError, integer, parse, read, string
+from workers.http.errors import BadRequest, EdgeError, error_answer
+from workers.http.pair import MOST_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,13 +26,17 @@ if TYPE_CHECKING:
 
     from workers.driver import Driver
     from workers.engine.request import Request
+    from workers.spec import EngineName
 
 _KEPT_SECONDS = 480.0  # vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT
 
 
 @dataclass(slots=True, eq=False)
 class Room:
-    """One prompt to hand over: `driver` and `request` once it has come, `done` with the answer."""
+    """One prompt to hand over: `driver` and `request` once it has come, `done` with the answer.
+
+    A room in which one side has failed before the other came stays, so that the other hears why.
+    """
 
     done: asyncio.Future[dict[str, Any]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -40,6 +46,11 @@ class Room:
     asked: bool = False
     expiry: asyncio.TimerHandle | None = None
 
+    @property
+    def failed(self) -> str | None:
+        """Why nothing will come of it, if that is so."""
+        return self.done.result().get("error") if self.done.done() else None
+
     def begin(self, key: int) -> None:
         """Let the prompt be computed if both sides are there."""
         if self.asked and self.driver is not None:
@@ -47,12 +58,15 @@ class Room:
             self.driver.post(lambda _now: rank.prefill.ask(rank, key) if rank.prefill else None)
 
     def fail(self, why: str) -> None:
-        """Tell both sides that nothing will come of it."""
+        """Tell both sides that nothing will come of it; the first reason counts."""
         if not self.done.done():
             self.done.set_result({"error": why})
         if self.driver is not None and self.request is not None:
-            driver, request = self.driver, self.request
-            driver.post(lambda _now: control.fail(driver.rank, request, why))
+            _fail(self.driver, self.request, why)
+
+
+def _fail(driver: Driver, request: Request, why: str) -> None:
+    driver.post(lambda _now: control.fail(driver.rank, request, why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +92,49 @@ class Rooms:
         if request.room is None:
             return
         room = self._rooms.setdefault(request.room, Room())
-        room.driver, room.request = driver, request
-        room.begin(request.room)
-        loop = asyncio.get_running_loop()
-        room.expiry = loop.call_later(self._patience, self._expire, request.room, room)
+        if room.request is not None:
+            _fail(driver, request, f"bootstrap room {request.room} is in use")
+        elif room.failed is not None:
+            self._drop(request.room, room)
+            _fail(driver, request, room.failed)
+        else:
+            room.driver, room.request = driver, request
+            room.begin(request.room)
+            self._expire_later(request.room, room)
+
+    def _expire_later(self, key: int, room: Room) -> None:
+        if room.expiry is not None:
+            room.expiry.cancel()
+        room.expiry = asyncio.get_running_loop().call_later(self._patience, self._expire, key, room)
 
     def _expire(self, key: int, room: Room) -> None:
-        if self._rooms.get(key) is room and not room.asked:
-            room.fail(f"nobody asked for bootstrap room {key} in time")
+        """Give up a prompt that nobody has asked for, or forget a failure that nobody has asked about."""
+        if room.done.done():
+            self._drop(key, room)
+        elif not room.asked:
+            room.fail(f"nobody asked for bootstrap room {key} within {self._patience:g} s")
+
+    def _drop(self, key: int, room: Room) -> None:
+        if self._rooms.get(key) is room:
+            del self._rooms[key]
+        if room.expiry is not None:
+            room.expiry.cancel()
 
     def leave(self, request: Request) -> None:
         """Note that a prompt has been handed over, or never will be; SGLang."""
-        room = None if request.room is None else self._rooms.pop(request.room, None)
-        if room is not None and room.expiry is not None:
-            room.expiry.cancel()
-        if room is not None and not room.done.done():
+        room = None if request.room is None else self._rooms.get(request.room)
+        if room is None or room.request is not request or request.room is None:
+            return
+        room.driver = room.request = None
+        if not room.done.done():
             good = request.finish == "length"
-            answer = {"cached_tokens": request.cached_tokens} if good else {"error": "prefill failed"}
-            room.done.set_result(answer)
+            room.done.set_result(
+                {"cached_tokens": request.cached_tokens} if good else {"error": _why(request)}
+            )
+        if room.asked:
+            self._drop(request.room, room)
+        else:
+            self._expire_later(request.room, room)
 
     def offer(self, driver: Driver, request: Request) -> None:
         """Keep a computed prompt until it is asked for; vLLM."""
@@ -114,7 +153,7 @@ class Rooms:
     async def take(self, key: str) -> dict[str, Any]:
         """Return when an offered prompt has travelled; vLLM."""
         if key not in self._offers:
-            return {"error": f"no such request: {key}"}
+            return {"error": f"no KV is kept for request {key}: fetched already, given up, or never here"}
         kept = self._offers.pop(key)
         kept.expiry.cancel()
         try:
@@ -124,25 +163,49 @@ class Rooms:
         return {"cached_tokens": None}
 
     async def ask(self, key: int, receive: Receive) -> dict[str, Any]:
-        """Return when a room's KV has arrived, or an error; who asks may go away meanwhile."""
+        """Return when a room's KV has arrived, or an error; who asks may go away meanwhile; SGLang."""
         room = self._rooms.setdefault(key, Room())
+        if room.asked:
+            return {"error": f"bootstrap room {key} has been asked for already"}
         room.asked = True
         room.begin(key)
         gone = asyncio.create_task(_gone(receive))
         either: set[asyncio.Future[Any]] = {room.done, gone}
-        await asyncio.wait(either, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
-        gone.cancel()
-        if not room.done.done():
-            self._rooms.pop(key, None)
-            room.fail("the decode worker has gone" if gone.done() else "no prompt came in time")
+        try:
+            await asyncio.wait(either, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+        return self._answer(key, room, left=gone.done())
+
+    def _answer(self, key: int, room: Room, *, left: bool) -> dict[str, Any]:
+        """Return what became of a room that was asked for; a failure is kept for a prompt still to come."""
+        fresh = not room.done.done()
+        if fresh:
+            late = f"the prompt of bootstrap room {key} was not here within {self._patience:g} s"
+            room.fail("the decode worker has gone" if left else late)
+        if fresh and room.request is None:
+            room.asked = False
+            self._expire_later(key, room)
+        elif room.request is None:
+            self._drop(key, room)
         return room.done.result()
 
     def close(self) -> None:
         """Drop everything, so that nothing waits for a timer."""
         for kept in self._offers.values():
             kept.expiry.cancel()
-        for room in list(self._rooms.values()):
+        self._offers.clear()
+        for key, room in list(self._rooms.items()):
             room.fail("the prefill worker has gone")
+            self._drop(key, room)
+
+
+def _why(request: Request) -> str:
+    """Return why a prompt was not handed over."""
+    if request.error is not None:
+        return request.error
+    aborted = "the prompt was aborted on the prefill worker"
+    return aborted if request.finish == "abort" else "the client of the prefill worker has gone"
 
 
 async def _gone(receive: Receive) -> None:
@@ -153,16 +216,31 @@ async def _gone(receive: Receive) -> None:
 @dataclass(slots=True)
 class _Handover:
     rooms: Rooms
+    engine: EngineName
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = parse(await read(receive))
-        if "room" in asked:
-            answer = await self.rooms.ask(asked["room"], receive)
+        try:
+            answer = await self._answer(parse(await read(receive)), receive)
+        except EdgeError as error:
+            answer = error_answer(self.engine, error)
+        except ClientGoneError:
+            return
+        await answer(scope, receive, send)
+
+    async def _answer(self, asked: dict[str, Any], receive: Receive) -> Json:
+        if self.engine == "sglang":
+            room = integer(asked, "room", None, least=0, most=MOST_ROOM)
+            if room is None:
+                raise BadRequest("room is required", param="room")
+            told = await self.rooms.ask(room, receive)
         else:
-            answer = await self.rooms.take(str(asked.get("id")))
-        await Json(answer, 500 if "error" in answer else 200)(scope, receive, send)
+            key = string(asked, "id")
+            if key is None:
+                raise BadRequest("id is required", param="id")
+            told = await self.rooms.take(key)
+        return Json(told, 500 if "error" in told else 200)
 
 
-def handover_app(rooms: Rooms) -> Starlette:
-    """Return the application that a prefill worker serves on its second port."""
-    return Starlette(routes=[Route("/handover", _Handover(rooms), methods=["POST"])])
+def handover_app(rooms: Rooms, engine: EngineName) -> Starlette:
+    """Return the application that a worker serves on its second port."""
+    return Starlette(routes=[Route("/handover", _Handover(rooms, engine), methods=["POST"])])

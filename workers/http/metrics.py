@@ -14,8 +14,12 @@ _SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 
 
 def _line(name: str, labels: dict[str, object], value: float) -> str:
-    text = ",".join(f'{key}="{label}"' for key, label in labels.items())
+    text = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
     return f"{name}{{{text}}} {float(value)}" if text else f"{name} {float(value)}"
+
+
+def _escaped(label: object) -> str:
+    return str(label).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def sglang_metrics(edge: Edge) -> str:

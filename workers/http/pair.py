@@ -2,32 +2,38 @@
 
 SGLang: `bootstrap_host`, `bootstrap_port`, `bootstrap_room`, lists of them for a batch. vLLM:
 `kv_transfer_params`, where a prompt that is to be decoded elsewhere is answered with what the decode worker
-has to be told.
+has to be told. A field of a wrong type is refused; vLLM's object without the remote fields makes the decode
+worker compute the prompt itself, as its connectors do.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workers.http.body import boolean, integer, mapping, string
 from workers.http.errors import BadRequest
 
 if TYPE_CHECKING:
     from workers.http.edge import Edge
 
 DEFAULT_BOOTSTRAP_PORT = 8998
+MOST_ROOM = 2**64 - 1
+_MOST_PORT = 65_535
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """One prompt's other half.
 
-    `room`: SGLang's. `url` and `question`: where the KV comes from, on a decode worker. `offers`: the KV
-    stays here until it is asked for.
+    `room`: SGLang's. `address` and `question`: where the KV comes from, on a decode worker, and how it is
+    asked for. `offers`: the KV stays here until it is asked for.
     """
 
     room: int | None = None
-    url: str | None = None
+    address: tuple[str, int] | None = None
     question: dict[str, Any] | None = None
     offers: bool = False
 
@@ -35,45 +41,55 @@ class Pair:
 def pairs_of(edge: Edge, body: dict[str, Any], prompts: int) -> list[Pair]:
     """Return the other half of every prompt; raises BadRequest when a half worker is not told of one."""
     if edge.spec.engine == "vllm":
-        return [_vllm_pair(body.get("kv_transfer_params"))] * prompts
+        return [_vllm_pair(mapping(body, "kv_transfer_params"))] * prompts
     if edge.spec.role == "both":
         return [Pair()] * prompts
-    rooms = _each(body.get("bootstrap_room"), prompts)
-    hosts = _each(body.get("bootstrap_host"), prompts)
-    ports = _each(body.get("bootstrap_port"), prompts)
-    return [_sglang_pair(edge, *given) for given in zip(rooms, hosts, ports, strict=True)]
+    fields = [_each(body, f"bootstrap_{name}", prompts) for name in ("room", "host", "port")]
+    return [_sglang_pair(edge, *given) for given in zip(*fields, strict=True)]
 
 
-def _each(value: Any, prompts: int) -> list[Any]:
-    if not isinstance(value, list):
-        return [value] * prompts
-    if len(value) != prompts:
-        raise BadRequest("the lists of bootstrap fields must be as long as the batch", param="bootstrap_room")
-    return value
+def _each(body: dict[str, Any], name: str, prompts: int) -> list[dict[str, Any]]:
+    """Return a field's value for each prompt, as an object of one field."""
+    value = body.get(name)
+    values = value if isinstance(value, list) else [value] * prompts
+    if len(values) != prompts:
+        raise BadRequest(f"{name} must be a list as long as the batch", param=name)
+    return [{name: entry} for entry in values]
 
 
-def _sglang_pair(edge: Edge, room: Any, host: Any, port: Any) -> Pair:
-    if type(room) is not int:
+def _sglang_pair(edge: Edge, room: dict[str, Any], host: dict[str, Any], port: dict[str, Any]) -> Pair:
+    number = integer(room, "bootstrap_room", None, least=0, most=MOST_ROOM)
+    if number is None:
         message = "Disaggregated request received without bootstrap room id."
         raise BadRequest(message, param="bootstrap_room")
+    name, at = _host(host, "bootstrap_host"), _port(port, "bootstrap_port")
     if edge.spec.role == "prefill":
-        return Pair(room=room)
-    url = f"http://{_literal(host or '127.0.0.1')}:{port or DEFAULT_BOOTSTRAP_PORT}/handover"
-    return Pair(room=room, url=url, question={"room": room})
+        return Pair(room=number)
+    address = (name or "127.0.0.1", at or DEFAULT_BOOTSTRAP_PORT)
+    return Pair(room=number, address=address, question={"room": number})
 
 
-def _vllm_pair(params: Any) -> Pair:
-    given = params if isinstance(params, dict) else {}
-    if given.get("do_remote_decode"):
+def _vllm_pair(params: dict[str, Any]) -> Pair:
+    host, port = _host(params, "remote_host"), _port(params, "remote_port")
+    key = string(params, "remote_request_id")
+    fetches = boolean(params, "do_remote_prefill", default=False)
+    if boolean(params, "do_remote_decode", default=False):
         return Pair(offers=True)
-    host, port, key = (given.get(f"remote_{name}") for name in ("host", "port", "request_id"))
-    if not (given.get("do_remote_prefill") and host and port and key):
+    if not (fetches and host and port and key):
         return Pair()
-    return Pair(url=f"http://{_literal(host)}:{port}/handover", question={"id": key})
+    return Pair(address=(host, port), question={"id": key})
 
 
-def _literal(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+def _host(fields: dict[str, Any], name: str) -> str | None:
+    """Return a host name or an address without brackets."""
+    host = string(fields, name)
+    if host is not None and _HOST.fullmatch(host) is None:
+        raise BadRequest(f"{name} must be a host name or an address", param=name)
+    return host and host.strip("[]")
+
+
+def _port(fields: dict[str, Any], name: str) -> int | None:
+    return integer(fields, name, None, least=1, most=_MOST_PORT)
 
 
 def offer(edge: Edge, rid: str, blocks: int) -> dict[str, Any]:

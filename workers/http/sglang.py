@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from workers.engine import control
 from workers.http.answer import Json, Text
-from workers.http.body import boolean, string
-from workers.http.control import json_body, route
+from workers.http.body import boolean, string, strings
+from workers.http.control import json_body, route, seconds
 from workers.http.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -66,29 +66,30 @@ class Controls:
         await self.edge.every(lambda rank, now: control.pause(rank, mode, now))
         return Json({"message": "Generation paused successfully.", "status": "ok"})
 
-    async def resume(self, _request: Request) -> Json:
+    async def resume(self, request: Request) -> Json:
         """Let the scheduler and new requests go on."""
+        await json_body(request)
         await self.edge.end_pause()
         self.edge.gate.set()
         return Json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def flush(self, request: Request) -> Text:
         """Empty the cache, waiting up to `timeout` seconds until nothing is running or queued."""
+        limit = seconds(request, "timeout", default=0.0)
         if self.edge.flushing:
             return Text("Another flush_cache is already in progress.\n", 400)
-        seconds = _seconds(request.query_params.get("timeout", "0"))
         self.edge.flushing = True
         try:
-            if seconds > 0 and not await self._idle_within(seconds):
+            if limit > 0 and not await self._idle_within(limit):
                 return Text("Timed out waiting for idle state.\n", 400)
             flushed = await self._flush_all()
         finally:
             self.edge.flushing = False
         return Text("Cache flushed.\n") if flushed else Text("Flush cache failed.\n", 400)
 
-    async def _idle_within(self, seconds: float) -> bool:
-        """Return whether all ranks were idle together within `seconds`."""
-        deadline = monotonic() + seconds
+    async def _idle_within(self, limit: float) -> bool:
+        """Return whether all ranks were idle together within `limit` seconds."""
+        deadline = monotonic() + limit
         while not all(await self.edge.every(lambda rank, _now: _idle(rank))):
             if monotonic() >= deadline:
                 return False
@@ -145,19 +146,21 @@ class Controls:
 
     async def release_memory(self, request: Request) -> Json:
         """Give memory back; without its KV pool an engine has no cache."""
-        tags = (await json_body(request)).get("tags")
+        tags = strings(await json_body(request), "tags")
         if tags is None or "kv_cache" in tags:
             await self._flush_all()
         return Json(None)
 
-    async def resume_memory(self, _request: Request) -> Json:
+    async def resume_memory(self, request: Request) -> Json:
         """Take memory again; there is nothing to do here."""
+        strings(await json_body(request), "tags")
         return Json(None)
 
     async def abort(self, request: Request) -> Text:
         """Abort the requests whose id starts with `rid`, or all."""
         body = await json_body(request)
-        rid = "" if body.get("abort_all") else string(body, "rid")
+        rid = string(body, "rid")
+        rid = "" if boolean(body, "abort_all", default=False) else rid
         if rid is not None:
             await self.edge.every(lambda rank, _now: _abort(rank, rid))
         return Text()
@@ -170,10 +173,3 @@ def _idle(rank: Rank) -> bool:
 def _abort(rank: Rank, rid: str) -> None:
     for request in control.find(rank, rid):
         control.abort(rank, request)
-
-
-def _seconds(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise BadRequest("timeout must be a number of seconds", param="timeout") from None

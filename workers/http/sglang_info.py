@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from workers.engine import control
+from workers.engine.load import load_of
 from workers.http.answer import Json, Text
 from workers.http.control import route
 from workers.http.metrics import sglang_metrics
 from workers.http.pair import DEFAULT_BOOTSTRAP_PORT
+from workers.publisher import LOAD_TOPIC
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -79,7 +80,7 @@ class Info:
         spec, endpoints = self.edge.spec, self.edge.endpoints
         if spec.events is None or endpoints is None:
             return None
-        info = {
+        info: dict[str, Any] = {
             "publisher": "zmq",
             "endpoint_host": endpoints.host,
             "endpoint_port_base": endpoints.port,
@@ -87,8 +88,11 @@ class Info:
             "block_size": spec.page_size,
             "dp_size": spec.dp,
         }
-        replay = endpoints.replay_port
-        return info if replay is None else info | {"replay_endpoint_port_base": replay}
+        if endpoints.replay_port is not None:
+            info["replay_endpoint_port_base"] = endpoints.replay_port
+        if endpoints.load_port is not None:
+            info |= {"load_endpoint_port_base": endpoints.load_port, "load_topic": LOAD_TOPIC}
+        return info
 
     async def model_info(self, _request: Request) -> Json:
         """The model, with the version of its weights."""
@@ -137,16 +141,17 @@ class Info:
 
 
 def _load(driver: Driver) -> dict[str, Any]:
-    rank = driver.rank
-    used = rank.memory.held * rank.config.page_size
-    total = rank.memory.capacity * rank.config.page_size
+    load = load_of(driver.rank)
     return {
         "dp_rank": driver.number,
-        "num_running_reqs": control.held(rank) - len(rank.waiting),
-        "num_waiting_reqs": len(rank.waiting),
-        "num_waiting_uncached_tokens": sum(request.uncached for request in rank.waiting),
-        "num_used_tokens": used,
-        "max_total_num_tokens": total,
-        "token_usage": used / total,
-        "max_running_requests": rank.config.max_running,
+        "num_running_reqs": load.running,
+        "num_waiting_reqs": load.waiting,
+        "num_waiting_uncached_tokens": load.waiting_uncached,
+        "num_used_tokens": load.used_tokens,
+        "num_total_tokens": load.total_tokens,
+        "max_total_num_tokens": load.capacity_tokens,
+        "token_usage": load.used_tokens / load.capacity_tokens,
+        "max_running_requests": load.max_running,
+        "total_prefill_uncached_tokens": load.prefilled_tokens,
+        "total_prefill_busy_us": load.prefill_busy_us,
     }

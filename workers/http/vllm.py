@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from workers.engine import control
 from workers.http.answer import Json
 from workers.http.body import string
-from workers.http.control import flag, json_body, route
-from workers.http.errors import BadRequest, EdgeError
+from workers.http.control import choice, flag, json_body, route
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -53,9 +52,7 @@ class Controls:
 
     async def pause(self, request: Request) -> Json:
         """Pause: `abort` ends all requests, `wait` lets them end, `keep` freezes them (or requeues them)."""
-        mode = request.query_params.get("mode", "abort")
-        if mode not in _MODES:
-            raise _bad_mode(mode)
+        mode = choice(request, "mode", _MODES, default="abort")
         await self._pause(mode, clear=flag(request, "clear_cache", default=True))
         return Json({"status": "paused"})
 
@@ -83,12 +80,8 @@ class Controls:
 
     async def sleep(self, request: Request) -> Json:
         """Pause, and from level 1 on also drop the cache."""
-        level = request.query_params.get("level", "1")
-        if level not in _LEVELS:
-            raise BadRequest("level must be 0, 1 or 2", param="level")
-        mode = request.query_params.get("mode", "abort")
-        if mode not in _MODES:
-            raise _bad_mode(mode)
+        level = choice(request, "level", _LEVELS, default="1")
+        mode = choice(request, "mode", _MODES, default="abort")
         await self._pause(mode, clear=level != "0")
         self.edge.sleep_level = int(level)
         return Json({"status": "sleeping", "level": int(level)})
@@ -108,19 +101,29 @@ class Controls:
         done = await self.edge.every(_clear if requeue else lambda rank, _now: control.flush(rank))
         return Json({"success": all(done)})
 
-    async def start_weight_update(self, _request: Request) -> Json:
+    async def start_weight_update(self, request: Request) -> Json:
         """Get ready for new weights."""
+        await self._note_version(request)
         return Json({"message": "Weight update started"})
 
     async def update_weights(self, request: Request) -> Json:
         """Change the weights; the cache is a matter of the pause and of /reset_prefix_cache."""
-        version = string(await json_body(request), "weight_version")
-        self.edge.weight_version = version or self.edge.weight_version
+        await self._note_version(request)
         return Json({"message": "Weights updated"})
 
-    async def finish_weight_update(self, _request: Request) -> Json:
+    async def finish_weight_update(self, request: Request) -> Json:
         """Use the new weights."""
+        await self._note_version(request)
         return Json({"message": "Weight update finished"})
+
+    async def _note_version(self, request: Request) -> None:
+        """Take the `weight_version` of a body.
+
+        What else the three bodies hold depends on how the weights come, and is not looked at; which of the
+        three calls names the version has changed with vLLM's releases, so each may.
+        """
+        version = string(await json_body(request), "weight_version")
+        self.edge.weight_version = version or self.edge.weight_version
 
 
 def _idle(rank: Rank) -> bool:
@@ -132,15 +135,3 @@ def _clear(rank: Rank, now: float) -> bool:
     control.retract(rank, now)
     rank.clear()
     return True
-
-
-def _bad_mode(mode: str) -> EdgeError:
-    expected = "'abort', 'wait' or 'keep'"
-    problem = {
-        "type": "literal_error",
-        "loc": "query.mode",
-        "msg": f"Input should be {expected}",
-        "input": mode,
-        "ctx": {"expected": expected},
-    }
-    return EdgeError(f"1 validation error:\n  {problem}", status=400, kind="Bad Request", param="query.mode")

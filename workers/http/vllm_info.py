@@ -7,11 +7,11 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from workers.http.answer import Json, Text
-from workers.http.ask import chat_tokens
 from workers.http.body import string
 from workers.http.control import json_body, route
 from workers.http.errors import BadRequest
 from workers.http.metrics import vllm_metrics
+from workers.http.prompts import chat_tokens
 
 if TYPE_CHECKING:
     from starlette.requests import Request

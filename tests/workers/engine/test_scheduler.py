@@ -6,7 +6,7 @@ from tests.workers.engine.playbook import Playbook, replayed, resident
 from workers.engine import control
 from workers.engine.dialect import VLLM
 from workers.engine.events import Cleared, Stored
-from workers.engine.timing import Profile
+from workers.engine.timing import PROFILES, Profile
 
 
 def test_the_first_batch_of_an_sglang_process_is_a_clear() -> None:
@@ -131,6 +131,22 @@ def test_an_aborted_request_leaves_nothing_behind() -> None:
 def test_equal_prompts_are_continued_equally(seed_prompt: list[int]) -> None:
     assert Playbook().run(seed_prompt, 12).output == Playbook(page_size=4).run(seed_prompt, 12).output
     assert Playbook().run(seed_prompt, 12).output != Playbook().run([*seed_prompt, 4], 12).output
+
+
+@pytest.mark.parametrize(
+    ("name", "prefill", "step"),
+    [("8b-h100", 0.030 + 1000 * 250e-6, 0.012), ("70b-tp8", 0.080 + 1000 * 500e-6, 0.025)],
+)
+def test_reference_machines_take_the_time_they_are_known_for(name: str, prefill: float, step: float) -> None:
+    profile = PROFILES[name]
+    assert profile.prefill_seconds(1000) == pytest.approx(prefill)
+    assert step <= profile.decode_seconds(1) < step * 1.01
+    assert profile.decode_seconds(64) > profile.decode_seconds(1)
+
+
+def test_qwen3_32b_computes_15900_prompt_tokens_a_second() -> None:
+    profile = PROFILES["qwen3-32b-2xh100"]
+    assert profile.prefill_seconds(15_900) - profile.prefill_seconds(0) == pytest.approx(1.0)
 
 
 def test_time_passes_as_the_profile_says() -> None:

@@ -55,8 +55,9 @@ class Halves:
 
 
 @asynccontextmanager
-async def _halves(overlap: str = "", **fields: Any) -> AsyncIterator[Halves]:
-    prefill, decode = (WorkerSpec(loop=half + overlap, **fields) for half in ("prefill", "decode"))
+async def _halves(overlap: str = "", *, radix: bool = False, **fields: Any) -> AsyncIterator[Halves]:
+    prefill = WorkerSpec(loop="prefill" + overlap, **fields)
+    decode = WorkerSpec(loop="decode" + overlap, decode_radix_cache=radix, **fields)
     async with running(prefill, decode) as edges:
         yield Halves(*edges)
 
@@ -66,7 +67,7 @@ async def _halves(overlap: str = "", **fields: Any) -> AsyncIterator[Halves]:
 async def test_two_halves_say_what_a_whole_worker_says(overlap: str, radix: bool) -> None:
     async with one() as whole:
         expected = await whole.complete(PROMPT, 12)
-    async with _halves(overlap, decode_radix_cache=radix) as halves:
+    async with _halves(overlap, radix=radix) as halves:
         _, decoded = await halves.send(halves.body())
         assert decoded.json()["choices"] == expected["choices"]
         assert decoded.json()["usage"] == expected["usage"]
@@ -107,7 +108,7 @@ async def test_the_kv_takes_time_to_travel() -> None:
 
 
 async def test_a_prompt_on_its_way_holds_up_a_flush_of_both_sides() -> None:
-    async with _halves(transfer_bandwidth=64 * 131_072 / 5, decode_radix_cache=True) as halves:
+    async with _halves(transfer_bandwidth=64 * 131_072 / 5, radix=True) as halves:
         task = asyncio.create_task(halves.send(halves.body()))
         side = halves.prefill.worker.drivers[0].rank.prefill
         assert side is not None

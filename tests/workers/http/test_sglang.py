@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,18 @@ async def test_pause_and_continue_answer_as_the_engine_does() -> None:
         assert resumed.json() == {"message": "Generation continued successfully.", "status": "ok"}
         assert (await edge.get("/ready")).status_code == 200
         assert (await edge.post("/pause_generation", {"mode": "later"})).status_code == 400
+
+
+async def test_a_worker_is_unhealthy_only_when_a_pause_has_lasted_20_seconds() -> None:
+    async with one() as edge:
+        await edge.post("/pause_generation")
+        shared = edge.worker.edge
+        for seconds, status in ((19.0, 200), (21.0, 503)):
+            shared.paused_at = monotonic() - seconds
+            assert (await edge.get("/health")).status_code == status
+            assert (await edge.get("/health_generate")).status_code == status
+        await edge.post("/continue_generation")
+        assert (await edge.get("/health")).status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["abort", "retract", "in_place"])
@@ -205,7 +218,7 @@ async def test_server_info_says_where_events_are() -> None:
 async def test_without_events_server_info_says_so() -> None:
     async with one(events=None) as edge:
         assert (await edge.get("/server_info")).json()["kv_events"] is None
-        assert edge.worker.describe()["ranks"] == [{"rank": 0, "kv": None, "replay": None}]
+        assert edge.worker.describe()["ranks"] == [{"rank": 0, "kv": None, "replay": None, "load": None}]
         assert await edge.cached(PROMPT) == 0
         assert await edge.cached(PROMPT) == 48
 
@@ -223,6 +236,12 @@ async def test_load_and_metrics_count_requests_and_tokens() -> None:
         assert load["num_waiting_reqs"] == 1
         assert load["num_waiting_uncached_tokens"] >= 40
         task.cancel()
+
+
+async def test_a_name_in_the_metrics_is_escaped() -> None:
+    async with one(model='a "b" \\c') as edge:
+        metrics = (await edge.get("/metrics")).text
+        assert r'sglang:num_running_reqs{model_name="a \"b\" \\c",dp_rank="0"} 0.0' in metrics
 
 
 async def test_models_name_the_adapters() -> None:

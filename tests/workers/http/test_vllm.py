@@ -255,6 +255,14 @@ async def test_new_weights_come_in_three_calls_and_clear_nothing() -> None:
     async with one(engine="vllm") as edge:
         await edge.complete(PROMPT)
         for path in ("/start_weight_update", "/update_weights", "/finish_weight_update"):
-            assert (await edge.post(path, {"weight_version": "7"})).status_code == 200
-        assert (await edge.get("/weight_info")).json() == {"weight_version": "7"}
+            assert (await edge.post(path)).status_code == 200
+        assert (await edge.get("/weight_info")).json() == {"weight_version": "default"}
         assert await edge.cached(PROMPT) == 64
+
+
+@pytest.mark.parametrize("path", ["/start_weight_update", "/update_weights", "/finish_weight_update"])
+async def test_any_of_the_three_calls_may_name_the_version_beside_whatever_else(path: str) -> None:
+    async with one(engine="vllm") as edge:
+        body = {"weight_version": "7", "update_info": {"names": []}, "is_checkpoint_format": True}
+        assert (await edge.post(path, body)).status_code == 200
+        assert (await edge.get("/weight_info")).json() == {"weight_version": "7"}
