@@ -58,6 +58,13 @@ class NotAllowed(RouterError):
     status, type, code = 401, "authentication_error", "invalid_api_key"
 
 
+class NotPermitted(RouterError):
+    """The key is right, and what was asked for is outside of what the operator allows."""
+
+    fault = "client"
+    status, type, code = 403, "permission_error", "address_not_allowed"
+
+
 class UnknownWorker(RouterError):
     """The fleet has no such worker."""
 
@@ -77,6 +84,13 @@ class Busy(RouterError):
 
     fault = "client"
     status, type, code = 409, "invalid_request_error", "busy"
+
+
+class WorkerExists(RouterError):
+    """The fleet has this worker, or is still taking leave of it."""
+
+    fault = "client"
+    status, type, code = 409, "invalid_request_error", "worker_exists"
 
 
 class UnknownModel(RouterError):
@@ -105,6 +119,13 @@ class Overloaded(RouterError):
 
     fault = "capacity"
     status, type, code = 503, "service_unavailable", "overloaded"
+
+
+class QueueFull(RouterError):
+    """More requests come than workers can take, and as many wait as may."""
+
+    fault = "capacity"
+    status, type, code = 429, "rate_limit_error", "overloaded"
 
 
 class Stopping(RouterError):

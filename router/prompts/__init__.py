@@ -3,8 +3,8 @@
     body -> request.parse -> Request -> reader.PromptReader(tokenizer) -> Prompt(tokens, count, exact, why)
 
     what is in a body      fields, decoding, large, request; conversation, responses, anthropic (as a chat)
-    a model's own          files, hub, encoders, ranks, mistral, template, guard, bounds, vllm_chat,
-                           sglang_chat, tokenizer
+    a model's own          files, hub, encoders, ranks, mistral, vllm_chat, sglang_chat, tokenizer
+    its chat template      template, guard, bounds (limits), compiler, marking, shortcuts (to Python), running
     reading                reader, media (up to the first image), prompt (also what is guessed), remote
                            (a worker's /tokenize)
     what becomes of it     namespace, forward, check (against the engine's counts), store (modes)

@@ -6,6 +6,7 @@ The checks see the arguments of an operator, of a text's method, or of a filter 
 from __future__ import annotations
 
 import re
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
@@ -58,8 +59,8 @@ def _formatted(pattern: Any, *_: Any, **__: Any) -> None:
         raise too_large()
 
 
-def _formatted_into(text: Any, *_: Any, **__: Any) -> None:
-    """`str.format`: widths may be values too ("{:{width}}"), so braces in braces are refused."""
+def check_format(text: Any, *_: Any, **__: Any) -> None:
+    """Check the pattern of `str.format`; a width may be a value ("{:{n}}"): braces in braces are refused."""
     depth = 0
     for brace in re.findall(r"[{}]", str(text).replace("{{", "").replace("}}", "")):
         depth += 1 if brace == "{" else -1
@@ -99,6 +100,17 @@ def _indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
         raise too_large()
 
 
+def _split(text: Any, separator: Any = None, *_: Any, **__: Any) -> None:
+    """Only a long text can have so many pieces that it is worth counting them."""
+    if len(text) > MAX_ITEMS and (separator is None or text.count(separator) > MAX_ITEMS):
+        raise too_large()
+
+
+def _listed(values: Any, *_: Any, **__: Any) -> None:
+    if isinstance(values, str | bytes) and len(values) > MAX_ITEMS:
+        raise too_large()
+
+
 def _rounded(_: Any, precision: Any = 0, *__: Any, **named: Any) -> None:
     for digits in (precision, *named.values()):
         _bounded(digits, 100)
@@ -109,20 +121,29 @@ def _refused(*_: Any, **__: Any) -> None:
 
 
 def checked(work: Callable[..., Any], check: Callable[..., None]) -> Callable[..., Any]:
-    """Return the filter `work` with a check of its arguments before it.
+    """Return the filter or method `work` with a check of its arguments before it.
 
-    jinja2 hands some filters the environment or the context first, by a mark on the function; a filter with
-    such a mark keeps it, and the check sees the arguments after it.
+    jinja2 hands some filters the environment or the context first, by a mark on the function, which stays;
+    the check sees the arguments after it.
     """
     marked = hasattr(work, "jinja_pass_arg")
 
+    @wraps(work)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         check(*(args[1:] if marked else args), **kwargs)
         return work(*args, **kwargs)
 
-    if marked:
-        guarded.jinja_pass_arg = work.jinja_pass_arg  # type: ignore[attr-defined] # how jinja2 marks a function
     return guarded
+
+
+def counted(work: Callable[..., Any], count: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the filter `work`, whose results go through `count`."""
+
+    @wraps(work)
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        return count(work(*args, **kwargs))
+
+    return counting
 
 
 BINOP_CHECKS: dict[str, Callable[[Any, Any], None]] = {"*": _times, "**": _power, "%": _formatted}
@@ -133,10 +154,11 @@ METHOD_CHECKS: dict[str, Callable[..., None]] = {
     "ljust": _padded,
     "rjust": _padded,
     "zfill": _padded,
-    "format": _formatted_into,
-    "format_map": _formatted_into,
     "join": _joined,
     "replace": _replaced,
+    "rsplit": _split,
+    "split": _split,
+    "splitlines": _split,
     "to_bytes": _padded,
     "translate": _refused,
 }
@@ -146,6 +168,9 @@ FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "format": _formatted,
     "indent": _indented,
     "join": _joined_filter,
+    "list": _listed,
     "round": _rounded,
     "replace": _replaced,
+    "sort": _listed,
+    "unique": _listed,
 }

@@ -14,6 +14,10 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
 """A token id; it must fit the u32 in which ids are hashed."""
 
 
+NOTHING = msgspec.Raw(b"null")
+"""What a field that is not looked into holds when it is not there."""
+
+
 class Message(TypedDict, total=False):
     """One chat message, reduced to what either engine hands to a chat template."""
 
@@ -27,16 +31,22 @@ class Message(TypedDict, total=False):
     tools: list[dict[str, Any]] | None
 
 
-class Completions(msgspec.Struct, kw_only=True, gc=False):
-    """A /v1/completions body. Lists of salts and adapters (SGLang) go with lists of prompts."""
+class Shared(msgspec.Struct, kw_only=True, gc=False):
+    """The fields of every kind of body. Lists of salts and adapters (SGLang) go with lists of prompts."""
 
-    prompt: str | list[TokenId | str | list[TokenId]] | None = None
     model: str | None = None
     stream: bool | None = None
     cache_salt: str | list[str] | None = None
     extra_key: str | list[str] | None = None
     lora_path: str | list[str | None] | None = None
     routed_dp_rank: int | None = None
+
+
+class Completions(Shared, kw_only=True, gc=False):
+    """A /v1/completions body."""
+
+    prompt: str | list[TokenId | str | list[TokenId]] | None = None
+    prompt_embeds: msgspec.Raw = NOTHING
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
     truncation_side: str | None = None
@@ -46,16 +56,10 @@ class Completions(msgspec.Struct, kw_only=True, gc=False):
     logprobs: int | None = None
 
 
-class Chat(msgspec.Struct, kw_only=True, gc=False):
+class Chat(Shared, kw_only=True, gc=False):
     """A /v1/chat/completions body."""
 
     messages: list[Message] | None = None
-    model: str | None = None
-    stream: bool | None = None
-    cache_salt: str | list[str] | None = None
-    extra_key: str | list[str] | None = None
-    lora_path: str | list[str | None] | None = None
-    routed_dp_rank: int | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
     truncation_side: str | None = None
@@ -70,38 +74,27 @@ class Chat(msgspec.Struct, kw_only=True, gc=False):
     reasoning_effort: str | float | None = None
 
 
-class Generate(msgspec.Struct, kw_only=True, gc=False):
+class Generate(Shared, kw_only=True, gc=False):
     """A body of SGLang's native /generate."""
 
     text: str | list[str] | None = None
     input_ids: list[TokenId | list[TokenId]] | None = None
-    model: str | None = None
-    stream: bool | None = None
-    cache_salt: str | list[str] | None = None
-    extra_key: str | list[str] | None = None
-    lora_path: str | list[str | None] | None = None
-    routed_dp_rank: int | None = None
-    image_data: msgspec.Raw = msgspec.Raw(b"null")
-    video_data: msgspec.Raw = msgspec.Raw(b"null")
-    audio_data: msgspec.Raw = msgspec.Raw(b"null")
+    input_embeds: msgspec.Raw = NOTHING
+    image_data: msgspec.Raw = NOTHING
+    video_data: msgspec.Raw = NOTHING
+    audio_data: msgspec.Raw = NOTHING
 
 
-class Responses(msgspec.Struct, kw_only=True, gc=False):
+class Responses(Shared, kw_only=True, gc=False):
     """A /v1/responses body."""
 
     input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
-    prompt: msgspec.Raw = msgspec.Raw(b"null")
+    prompt: msgspec.Raw = NOTHING
     tools: list[dict[str, Any]] | None = None
     reasoning: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    model: str | None = None
-    stream: bool | None = None
-    cache_salt: str | list[str] | None = None
-    extra_key: str | list[str] | None = None
-    lora_path: str | list[str | None] | None = None
-    routed_dp_rank: int | None = None
 
 
 class Turn(TypedDict, total=False):
@@ -111,7 +104,7 @@ class Turn(TypedDict, total=False):
     content: Required[str | list[dict[str, Any]]]
 
 
-class Messages(msgspec.Struct, kw_only=True, gc=False):
+class Messages(Shared, kw_only=True, gc=False):
     """A /v1/messages body, as Anthropic defines it."""
 
     messages: list[Turn] | None = None
@@ -121,23 +114,10 @@ class Messages(msgspec.Struct, kw_only=True, gc=False):
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    model: str | None = None
-    stream: bool | None = None
-    cache_salt: str | list[str] | None = None
-    extra_key: str | list[str] | None = None
-    lora_path: str | list[str | None] | None = None
-    routed_dp_rank: int | None = None
 
 
-class Other(msgspec.Struct, kw_only=True, gc=False):
+class Other(Shared, kw_only=True, gc=False):
     """Any other body, as far as a worker can be chosen by it: embeddings, rerank, score, unknown ones."""
-
-    model: str | None = None
-    stream: bool | None = None
-    cache_salt: None = None
-    extra_key: None = None
-    lora_path: None = None
-    routed_dp_rank: int | None = None
 
 
 class Shape(msgspec.Struct, gc=False):

@@ -21,13 +21,14 @@ class ModelFiles:
     """The vocabularies found, best first, and what stands beside them.
 
     `templates` by name ("default", "tool_use"), `special_tokens` by role, `config` is what is in
-    tokenizer_config.json.
+    tokenizer_config.json, `architecture` what config.json calls the `model_type`, "" without it.
     """
 
     vocabularies: tuple[Path, ...]
     templates: dict[str, str]
     special_tokens: dict[str, str]
     config: dict[str, Any]
+    architecture: str = ""
 
 
 def read_model_files(path: str, *, mistral_first: bool = False) -> ModelFiles:
@@ -54,7 +55,8 @@ def _read_model_files(given: Path, *, mistral_first: bool) -> ModelFiles:
         **_special_tokens(_read_json(directory / "special_tokens_map.json")),
         **_special_tokens(config),
     }
-    return ModelFiles(tuple(found), _templates(directory, config), special, config)
+    architecture = str(_read_json(directory / "config.json").get("model_type", ""))
+    return ModelFiles(tuple(found), _templates(directory, config), special, config, architecture)
 
 
 def _vocabularies(directory: Path) -> list[Path]:

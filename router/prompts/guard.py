@@ -1,171 +1,128 @@
 """Limits on a chat template while it renders: time, size of its texts, and what single operations may make.
 
 A template is somebody else's program, run between requests. Its loops and macros are given a check of the
-clock at every turn, and what it adds, joins or multiplies is measured, so that rendering ends in time
-whatever the template says. What no check can bound beforehand (a few filters of jinja2 that chat templates do
-not use) is taken out. A template that goes too far fails like one that raises.
+clock at every turn, and what it adds, joins, cuts out or multiplies is measured, so that rendering ends in
+time whatever the template says. What no check can bound beforehand (a few filters of jinja2 that chat
+templates do not use) is taken out. A template that goes too far fails like one that raises.
 
-The checks are compiled into the template as plain calls: one costs about 0.1 us, and nothing that a template
-assigns can hide them.
+The checks are compiled into the template (`compiler`), and nothing that a template assigns can hide them.
 """
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jinja2 import TemplateError, nodes
-from jinja2.compiler import CodeGenerator
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.visitor import NodeVisitor
 
-from router.prompts.bounds import (
-    BINOP_CHECKS,
-    FILTER_CHECKS,
-    MAX_CHARACTERS,
-    MAX_ITEMS,
-    METHOD_CHECKS,
-    checked,
-    too_large,
-)
-from router.prompts.inexact import TooSlow
+from router.prompts.bounds import BINOP_CHECKS, FILTER_CHECKS, METHOD_CHECKS, check_format, checked, counted
+from router.prompts.compiler import Compiler
+from router.prompts.running import Budget, ListLoop, Space, Variables, call_macro, looped
+from router.prompts.shortcuts import OF_DICT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from jinja2.compiler import Frame
+    from jinja2.environment import Template
     from jinja2.runtime import Context
-
-MAX_MADE = 8 * MAX_CHARACTERS
-"""How much a template may make in one rendering: characters, and items of lists, kept or not."""
 
 MAX_DEPTH = 24
 """How deep lists and mappings may be nested in those that a template makes in a loop."""
 
-MAX_SOURCE = 1024 * 1024
-"""The longest template, in characters."""
+MAX_SOURCE = 128 * 1024
+"""The longest template, in characters; published ones have up to 20,000, and compiling so much takes 4 s."""
 
 UNBOUNDED_FILTERS = ("batch", "slice", "wordwrap", "urlize", "pprint", "xmlattr", "random", "filesizeformat")
 
-_OF_DICT = frozenset(dir(dict))
-_TICK = "tick()"
-_IN_LOOP = "in_loop"
 
+class _Running(threading.local):
+    """The budget of the rendering in this thread."""
 
-class Budget(threading.local):
-    """What the rendering in this thread has left: `ends` on the clock of perf_counter, `made` to be made."""
-
-    ends = float("inf")
-    made = MAX_MADE
-
-    def begin(self, seconds: float) -> None:
-        """Give a rendering its time and its size."""
-        self.ends = perf_counter() + seconds
-        self.made = MAX_MADE
-
-
-class _Marker(NodeVisitor):
-    """Put a check into every loop and macro, and mark the lists and mappings made in one."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-
-    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
-        """Go through everything."""
-        looping = isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock)
-        self._depth += looping
-        super().generic_visit(node, *args, **kwargs)
-        self._depth -= looping
-        if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock):
-            check = nodes.EnvironmentAttribute(_TICK, lineno=node.lineno)
-            node.body.insert(0, nodes.ExprStmt(check, lineno=node.lineno))
-        elif self._depth and isinstance(node, nodes.List | nodes.Dict | nodes.Tuple):
-            setattr(node, _IN_LOOP, True)
-
-
-class _Generator(CodeGenerator):
-    """Compiles the checks in."""
-
-    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802 (jinja2 finds it by this name)
-        """Compile `+`."""
-        self._call("added", [node.left, node.right], frame)
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802 (jinja2 finds it by this name)
-        """Compile `~`."""
-        self._call("concatenated", node.nodes, frame)
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802 (jinja2 finds it by this name)
-        """Compile a list."""
-        self._building(super().visit_List, node, frame)
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802 (jinja2 finds it by this name)
-        """Compile a mapping."""
-        self._building(super().visit_Dict, node, frame)
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802 (jinja2 finds it by this name)
-        """Compile a tuple, or the targets of an assignment."""
-        self._building(super().visit_Tuple, node, frame)
-
-    def _building(self, visit: Callable[..., None], node: nodes.Expr, frame: Frame) -> None:
-        if not hasattr(node, _IN_LOOP) or getattr(node, "ctx", "load") == "store":
-            visit(node, frame)
-            return
-        self.write("environment.built(")
-        visit(node, frame)
-        self.write(")")
-
-    def _call(self, name: str, arguments: list[nodes.Expr], frame: Frame) -> None:
-        self.write(f"environment.{name}(")
-        for argument in arguments:
-            self.visit(argument, frame)
-            self.write(", ")
-        self.write(")")
+    budget = Budget()
 
 
 class GuardedEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox whose templates cannot run for long or grow large, once `budget.begin` was called."""
+    """A sandbox whose templates cannot run for long or grow large. Render with `render`."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
-    code_generator_class = _Generator
+    code_generator_class = Compiler
+    context_class = Variables
+    runtime: ClassVar = {"clock": perf_counter, "looped": looped, "ListLoop": ListLoop, "Space": Space}
+    """What compiled templates use by these names."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.budget = Budget()
+        self._running = _Running()
+        self.eval_ctx = nodes.EvalContext(self)
         # jinja2 calls it to put together what a macro, a block or the whole template has put out.
         self.concat = self._joined  # type: ignore[method-assign] # it is an attribute, "".join
         for name in UNBOUNDED_FILTERS:
             self.filters.pop(name, None)
         self.globals.pop("lipsum", None)
+        self.globals["namespace"] = Space
         for name, check in FILTER_CHECKS.items():
             self.filters[name] = checked(self.filters[name], check)
+        for name, work in self.filters.items():
+            self.add_filter(name, work)
+
+    def add_filter(self, name: str, work: Callable[..., Any]) -> None:
+        """Let templates use a filter; what it makes is counted."""
+        self.filters[name] = work if work is len else counted(work, self._charged)
+
+    @property
+    def budget(self) -> Budget:
+        """What the rendering in this thread has left."""
+        return self._running.budget
+
+    def render(self, template: Template, variables: dict[str, Any], seconds: float) -> str:
+        """Render within `seconds`; raises TooSlow, and whatever a template raises. 5 us for a short chat.
+
+        `variables` are all of them, the globals too.
+        """
+        self._running.budget = budget = Budget(seconds)
+        given = Variables(self, variables, None, template.blocks)
+        given.budget = budget
+        pieces = list(template.root_render_func(given))
+        budget.fits(sum(map(len, pieces)))
+        return "".join(pieces)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse, and mark where checks belong."""
+        """Parse, unless it is too long."""
         if len(source) > MAX_SOURCE:
             raise TemplateError(f"the template is longer than {MAX_SOURCE} characters")
-        tree = super()._parse(source, name, filename)
-        _Marker().visit(tree)
-        return tree
+        return super()._parse(source, name, filename)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Look into mappings first, where messages and tools are: the sandbox's own way costs 1 us more."""
-        if type(obj) is dict and attribute not in _OF_DICT:
+        if type(obj) is dict and attribute not in OF_DICT:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if type(obj) is Space:
+            return self._of_space(obj, attribute)
         return super().getattr(obj, attribute)
 
-    def tick(self) -> None:
-        """Raise TooSlow when the time is over. Called once per turn of a loop."""
-        if perf_counter() > self.budget.ends:
-            raise TooSlow("the chat template takes too long")
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Do what `x[y]` does."""
+        if type(obj) is Space and isinstance(argument, str):
+            return self._of_space(obj, str(argument))
+        return super().getitem(obj, argument)
 
-    def added(self, left: Any, right: Any) -> Any:
-        """Do what `+` does."""
-        result = left + right
-        if isinstance(result, str):
-            self._made(len(result), MAX_CHARACTERS)
-        elif isinstance(result, list | tuple):
-            self._made(len(result), MAX_ITEMS)
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return what stands in for the `format` of a text, whichever way a template has found it."""
+        wrapped = super().wrap_str_format(value)
+        return None if wrapped is None else checked(wrapped, partial(check_format, value.__self__))
+
+    def _of_space(self, space: Space, name: str) -> Any:
+        return space.held[name] if name in space.held else self.undefined(obj=space, name=name)
+
+    def summed(self, *values: Any) -> Any:
+        """Do what `a + b + c` does."""
+        result = values[0]
+        for value in values[1:]:
+            result = self._charged(result + value)
         return result
 
     def concatenated(self, *values: Any) -> str:
@@ -189,30 +146,27 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Refuse an operation whose result would be too large, before it is made."""
         BINOP_CHECKS[operator](left, right)
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, str):
-            self._made(len(result), MAX_CHARACTERS)
-        return result
+        return self._charged(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call what a template calls; a text's methods only within the limits."""
+        if type(function) is Macro and not kwargs:
+            text = call_macro(function, args)
+            if text is not None:
+                return text
+        if function is Space:
+            return Space(*args, **kwargs)
         owner = getattr(function, "__self__", None)
         if isinstance(owner, str | bytes | int):
             check = METHOD_CHECKS.get(function.__name__)
             if check is not None:
                 check(owner, *args, **kwargs)
-        result = super().call(context, function, *args, **kwargs)
-        if isinstance(result, str):
-            self._made(len(result), MAX_CHARACTERS)
-        return result
+        return self._charged(super().call(context, function, *args, **kwargs))
+
+    def _charged(self, value: Any) -> Any:
+        return self._running.budget.charged(value)
 
     def _joined(self, parts: Iterable[str]) -> str:
         pieces = list(parts)
-        self._made(sum(map(len, pieces)), MAX_CHARACTERS)
+        self.budget.fits(sum(map(len, pieces)))
         return "".join(pieces)
-
-    def _made(self, size: int, limit: int) -> None:
-        budget = self.budget
-        budget.made -= size
-        if size > limit or budget.made < 0:
-            raise too_large()

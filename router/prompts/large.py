@@ -1,6 +1,8 @@
 """Bodies full of token ids, decoded without holding up the event loop.
 
-The prompt is cut out of the body, the rest is decoded as always, and the ids in pieces.
+The prompt is cut out of the body, the rest is decoded as always, and the ids in pieces. Text is decoded in
+one step: 0.3 ms for a megabyte of ASCII, 1 to 2 ms for one of other text, so 0.2 to 2 ms for 128k tokens.
+msgspec keeps the GIL meanwhile: a thread would hold up the event loop all the same.
 """
 
 from __future__ import annotations

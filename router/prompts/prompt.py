@@ -21,8 +21,14 @@ BYTES_PER_ID = 4
 BYTES_PER_TOKEN = 4
 """UTF-8 bytes per token, for estimates: English is near 4.5, CJK near 4, code near 3.5."""
 
+BYTES_PER_EMBEDDING = 16_384
+"""Bytes of a body per vector, for estimates: 4,096 numbers of 16 bits are 11 KB in base64, more as JSON."""
+
 TOKENS_PER_MESSAGE = 3
 """The separators that a chat template puts around one message, for estimates."""
+
+MAX_TEXT_BYTES = 1024 * 1024
+"""How much of a text stands in for its tokens: hashing so much takes 2 ms of the event loop."""
 
 Source = Literal["tokens", "worker", "text", "none"]
 """Where a prompt's blocks come from: our token ids, the worker's own, the text's bytes, nowhere."""
@@ -58,18 +64,22 @@ def known(tokens: bytes, others: int, why: str = "", source: Source = "tokens") 
 def estimated(request: Request, why: str) -> Prompt:
     """Guess the count: UTF-8 bytes / 4, and 3 tokens more per chat message; images count for nothing.
 
-    The text's bytes, roles included, stand in for its tokens.
+    The text's bytes, roles included, stand in for its tokens, MAX_TEXT_BYTES of them at most; of longer ones
+    the count is a quarter of the body's size.
     """
     fields = request.fields
     why = f"{why}; the count is estimated"
     if isinstance(request.prompt, bytes):
         count = sum(len(prompt) for prompt in (request.prompt, *request.rest)) // BYTES_PER_ID
         return Prompt(b"", max(1, count), exact=False, why=why, source="none", reusable=0)
-    if isinstance(fields, Other):
-        count = max(1, request.size // BYTES_PER_TOKEN)
+    if isinstance(fields, Other) or request.embedded:
+        unit = BYTES_PER_EMBEDDING if request.embedded else BYTES_PER_TOKEN
+        count = max(1, request.size // unit)
         return Prompt(b"", count, exact=False, why=why, source="none", reusable=0)
-    text = b"".join(_pieces(request))
-    size = len(text) + sum(len(prompt.encode()) for prompt in request.rest if isinstance(prompt, str))
+    text = b"".join(_first(_pieces(request)))
+    size = request.size
+    if size <= MAX_TEXT_BYTES:
+        size = len(text) + sum(len(prompt.encode()) for prompt in request.rest if isinstance(prompt, str))
     count = max(1, size // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE * _messages(fields))
     whole = len(text) // BYTES_PER_ID
     return Prompt(
@@ -90,11 +100,21 @@ def _messages(fields: Any) -> int:
     return 0
 
 
+def _first(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield pieces until they are MAX_TEXT_BYTES."""
+    left = MAX_TEXT_BYTES
+    for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            return
+
+
 def _pieces(request: Request) -> Iterator[bytes]:
     """Yield a request's text piece by piece, so that the next turn of a conversation begins with this one."""
     fields = request.fields
     if isinstance(fields, Completions | Generate):
-        yield str(request.prompt or "").encode()
+        yield str(request.prompt or "")[:MAX_TEXT_BYTES].encode()
         return
     assert not isinstance(fields, Other)  # noqa: S101 - it has no text that is known
     yield _json(fields.tools)
@@ -119,7 +139,7 @@ def _turn(role: str, content: Any) -> Iterator[bytes]:
     if content is not None:
         yield role.encode()
         for text in texts_of(content):
-            yield text.encode()
+            yield text[:MAX_TEXT_BYTES].encode()
 
 
 def _json(value: Any) -> bytes:

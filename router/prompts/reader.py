@@ -82,6 +82,8 @@ def _known(request: Request, tokenizer: ChatTokenizer | None, engine: str, secon
     fields = request.fields
     if isinstance(fields, Other):
         raise Inexact("this route is not one whose prompt is known")
+    if request.embedded:
+        raise Inexact("the prompt is given as embeddings")
     if isinstance(fields, Generate):
         _refuse_media(fields)
     elif isinstance(fields, Completions) and fields.suffix and engine != "vllm":
@@ -111,7 +113,8 @@ def _some(tokenizer: ChatTokenizer | None) -> ChatTokenizer:
 
 def _before_media(request: Request, tokenizer: ChatTokenizer | None, seconds: float) -> Prompt | None:
     """Return what is known of a conversation with images in it, if it is one."""
-    if tokenizer is None or request.prompt is not None or isinstance(request.fields, Other):
+    conversation = request.prompt is None and not request.embedded
+    if tokenizer is None or not conversation or isinstance(request.fields, Other):
         return None
     try:
         found = tokens_before_media(tokenizer, request.fields, seconds)  # type: ignore[arg-type] # no prompt: a conversation

@@ -42,7 +42,8 @@ class Kind(enum.Enum):
 class Request:
     """One parsed body.
 
-    `prompt` is text, or token ids as u32 little-endian bytes, or None for a conversation and for `OTHER`;
+    `prompt` is text, or token ids as u32 little-endian bytes, or None for a conversation, for embeddings (see
+    `embedded`) and for `OTHER`;
     `rest` are the further prompts of the same body, `index` is the place of `prompt` among them all, and
     `size` the body's bytes.
     """
@@ -58,6 +59,11 @@ class Request:
     def prompts(self) -> int:
         """How many prompts the body holds."""
         return 1 + len(self.rest)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the prompt, or one of them, is given as embeddings: no token of it can be known."""
+        return self.prompt is None and isinstance(self.fields, Completions | Generate)
 
     @property
     def model(self) -> str | None:
@@ -136,6 +142,8 @@ def parse(kind: Kind, body: bytes) -> Request:
 
 def with_prompts(kind: Kind, fields: Fields, value: Any, param: str, size: int) -> Request:
     """Return the request of a body whose prompt field holds `value`: one prompt or a list of prompts."""
+    if _has_embeddings(fields):
+        return Request(kind, fields, None, (), 0, size)
     prompts = _prompts(value, param)
     if len(prompts) == 1:
         return Request(kind, fields, prompts[0], (), 0, size)
@@ -183,9 +191,16 @@ def _other(body: bytes) -> Other:
 def _native(fields: Generate) -> tuple[Any, str]:
     if fields.input_ids is not None:
         return fields.input_ids, "input_ids"
-    if fields.text is None:
+    if fields.text is None and not _has_embeddings(fields):
         raise BadRequest("expected text (a string) or input_ids (token ids)", param="text")
     return fields.text, "text"
+
+
+def _has_embeddings(fields: Fields) -> bool:
+    """Whether a body has prompts as embeddings: beside others or alone."""
+    if isinstance(fields, Completions):
+        return bytes(fields.prompt_embeds) != b"null"
+    return isinstance(fields, Generate) and bytes(fields.input_embeds) != b"null"
 
 
 def _prompts(value: Any, param: str) -> list[str | bytes]:

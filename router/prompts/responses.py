@@ -1,8 +1,8 @@
 """A /v1/responses body as the chat that vLLM makes of it (read from its sources; no capture checks it yet).
 
 Items join into messages: what an assistant thought, said and called, one after the other, is one message.
-Whatever the engine takes from its own store, or shows the template in a form that differs by version (tools),
-cannot be known here.
+Tools become those of a chat. Whatever the engine takes from its own store cannot be known here, and no more
+than tools that are not functions.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def chat_of(fields: Responses, engine: str) -> Chat:
         messages=cast("list[Message]", messages),
         model=fields.model,
         cache_salt=fields.cache_salt,
+        tools=[_tool(tool, engine) for tool in fields.tools] if fields.tools else None,
         chat_template_kwargs=fields.chat_template_kwargs,
         reasoning_effort=effort if isinstance(effort, str) else None,
     )
@@ -46,11 +47,16 @@ def _refuse(fields: Responses) -> None:
         raise Inexact("the conversation continues an earlier response, which only the engine has")
     if bytes(fields.prompt) != b"null":
         raise Inexact("a stored prompt is named, which only the engine has")
-    if fields.tools:
-        raise Inexact("tools in a /v1/responses body")
     last = fields.input[-1] if isinstance(fields.input, list) and fields.input else {}
     if last.get("status") in _OPEN:
         raise Inexact("the last item is to be continued")
+
+
+def _tool(tool: dict[str, Any], engine: str) -> dict[str, Any]:
+    kind = tool.get("type")
+    if engine != "vllm" or kind != "function":
+        raise Inexact(f"a tool of type {str(kind)[:40]!r} in a /v1/responses body, on {engine}")
+    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
 def _add(messages: list[dict[str, Any]], item: dict[str, Any]) -> None:

@@ -35,6 +35,9 @@ RENDER_SECONDS = 2.0
 """How long a rendering may take, in a thread. A chat of 128k tokens takes a few milliseconds."""
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False).encode
+
+
 class ChatTemplate:
     """A compiled template. `source` is its text.
 
@@ -43,14 +46,13 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        environment = _environment()
-        self._budget = environment.budget
+        self._environment = _environment()
         try:
-            tree = environment.parse(source)
-            self._template = environment.from_string(source)
+            tree = self._environment.parse(source)
+            self._template = self._environment.from_string(source)
         except Exception as error:  # noqa: BLE001 (what jinja2 makes of it may not even be Python)
             raise ConfigError(f"the chat template does not compile: {_first_line(error)}") from None
-        self._special_tokens = dict(special_tokens)
+        self._given = {**self._environment.globals, **special_tokens}
         self.source = source
         self.message_names = frozenset(_message_names(tree))
         self.content_owners = frozenset(_content_owners(tree))
@@ -61,8 +63,7 @@ class ChatTemplate:
         About 20 us for a short chat. Raises TooSlow after so many `seconds`.
         """
         try:
-            self._budget.begin(seconds)
-            return self._template.render({**self._special_tokens, **variables})
+            return self._environment.render(self._template, {**self._given, **variables}, seconds)
         except TooSlow:
             raise
         except Exception as error:  # noqa: BLE001 (a template can raise anything)
@@ -85,7 +86,7 @@ def _environment() -> GuardedEnvironment:
     environment = GuardedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
-    environment.filters["tojson"] = _tojson
+    environment.add_filter("tojson", _tojson)
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -100,6 +101,8 @@ def _tojson(
 ) -> str:
     if isinstance(indent, int) and indent > MAX_WIDTH:
         raise jinja2.TemplateError("tojson: the indentation is too wide")
+    if indent is None and separators is None and not (ensure_ascii or sort_keys):
+        return _ENCODE(value)
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     Render = Callable[[Chat, float], str]
 
+HARMONY = "gpt_oss"
+"""The model_type whose chats vLLM 0.32 renders with openai-harmony; SGLang uses the template."""
+
 RENDERERS: dict[str, Callable[[ChatTemplate], Render]] = {
     "vllm": vllm_chat.renderer,
     "sglang": sglang_chat.renderer,
@@ -91,6 +94,8 @@ def load_tokenizer(path: str, *, engine: str = "vllm") -> ChatTokenizer:
     """
     files = read_model_files(path, mistral_first=engine == "vllm")
     encoder, why = _encoder(files)
+    if engine == "vllm" and files.architecture == HARMONY:
+        return ChatTokenizer(encoder, why, _by_harmony, _by_harmony, engine)
     default = _template(files, "default")
     with_tools = _template(files, "tool_use") or default
     return ChatTokenizer(
@@ -101,6 +106,10 @@ def load_tokenizer(path: str, *, engine: str = "vllm") -> ChatTokenizer:
         engine,
         parts=bool(default and WANTS_PARTS[engine](default)),
     )
+
+
+def _by_harmony(_: Chat, __: float = 0.0) -> str:
+    raise Inexact("vLLM renders the chats of gpt-oss without the template, by rules of its own (harmony)")
 
 
 def _template(files: ModelFiles, name: str) -> ChatTemplate | None:

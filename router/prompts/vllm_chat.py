@@ -87,9 +87,14 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return what vLLM's own model of a tool dumps: these fields in this order, and nothing else."""
     function = function_of(tool, "a tool")
-    full = {"name": None, "description": None, "parameters": None, **function}
-    return {"type": "function", **tool, "function": full}
+    if tool.get("defer_loading") is not None or function.get("defer_loading") is not None:
+        raise Inexact("a tool that is loaded later")
+    full = {name: function.get(name) for name in ("name", "description", "parameters")}
+    if function.get("strict") is not None:
+        full["strict"] = function["strict"]
+    return {"type": tool.get("type", "function"), "function": full}
 
 
 def _continued(template: ChatTemplate, variables: dict[str, Any], seconds: float) -> str:

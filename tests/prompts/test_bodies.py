@@ -69,11 +69,8 @@ def test_what_an_assistant_thought_said_and_called_is_one_message() -> None:
     [
         ("vllm", {"input": "x", "previous_response_id": "r"}, "continues an earlier response"),
         ("vllm", {"input": "x", "prompt": {"id": "p"}}, "stored prompt"),
-        (
-            "vllm",
-            {"input": "x", "tools": [{"type": "function", "name": "f"}]},
-            "tools in a /v1/responses body",
-        ),
+        ("vllm", {"input": "x", "tools": [{"type": "web_search"}]}, "a tool of type 'web_search'"),
+        ("sglang", {"input": "x", "tools": [{"type": "function", "name": "f"}]}, "on sglang"),
         ("vllm", {"input": [{"type": "image_generation_call"}]}, "image_generation_call"),
         ("vllm", {"input": [{"role": "assistant", "status": "incomplete"}]}, "to be continued"),
         ("sglang", {"input": [{"type": "reasoning"}]}, "on sglang"),
@@ -84,6 +81,14 @@ def test_what_only_the_engine_knows_of_a_response_is_a_reason(
 ) -> None:
     with pytest.raises(Inexact, match=reason):
         responses(engine, **body)
+
+
+def test_the_functions_of_a_response_are_the_tools_of_a_chat() -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+    made = chat(Kind.RESPONSES, input="x", tools=[tool])
+    function = {"name": "f", "parameters": {"type": "object"}, "strict": True}
+    assert made.tools == [{"type": "function", "function": function}]
+    assert chat(Kind.RESPONSES, input="x", tools=[]).tools is None
 
 
 def test_system_texts_are_joined_as_each_engine_does() -> None:

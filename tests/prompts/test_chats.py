@@ -110,6 +110,17 @@ def test_tools_are_filled_up_as_each_engine_does() -> None:
     )
 
 
+def test_vllm_leaves_out_what_it_does_not_know_of_a_tool() -> None:
+    function = {"returns": "x", "strict": True, "description": "d", "name": "f"}
+    tool = {"type": "function", "function": function, "note": 1}
+    assert vllm(TOOLS, user("x"), tools=[tool]) == (
+        '[{"type": "function", "function": '
+        '{"name": "f", "description": "d", "parameters": null, "strict": true}}]'
+    )
+    with pytest.raises(Inexact, match="loaded later"):
+        vllm(TOOLS, user("x"), tools=[{**tool, "defer_loading": True}])
+
+
 def test_sglang_leaves_out_tools_that_were_not_chosen() -> None:
     other = {"type": "function", "function": {"name": "g"}}
     choice = {"type": "function", "function": {"name": "g"}}

@@ -10,6 +10,7 @@ import pytest
 from router.errors import ConfigError
 from router.prompts.guard import MAX_SOURCE
 from router.prompts.inexact import Inexact, TooSlow
+from router.prompts.running import MAX_MADE
 from router.prompts.template import ChatTemplate
 
 LIMIT = 0.2
@@ -37,7 +38,36 @@ BY_A_MACRO = (
     "{% macro d(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns = namespace(x='ab') %}"
     "{% for i in range(200) %}{% set ns.x = d(ns.x) %}{% endfor %}"
 )
+KEEPING = (
+    "{%% set ns = namespace(x='ab' * 500000, kept=[]) %%}"
+    "{%% for i in range(4) %%}{%% set ns.x = ns.x ~ ns.x %%}{%% endfor %%}"
+    "{%% for i in range(9999) %%}{%% set ns.kept = ns.kept + [%s] %%}{%% endfor %%}"
+)
+"""Makes a text of 16 million characters, and then as many more of it as it can."""
+KEPT = (
+    *("ns.x[1:]", "ns.x ~ 'c'", "ns.x + 'c'", "(ns.x ~ ' ') | trim", "(ns.x ~ ' ').strip()", "ns.x | upper"),
+    *(
+        "ns.x.upper()",
+        "ns.x.encode()",
+        "ns.x.split('a')",
+        "ns.x.split()",
+        "ns.x | list",
+        "dict(a=ns.x | lower)",
+    ),
+    "[ns.x] | map('upper') | list",
+)
+FORMATS = [
+    "{{ '{:1000000000}'.format(1) }}",
+    "{{ '{:{}}'.format(1, 1000000000) }}",
+    "{{ '{a:1000000000}'.format_map({'a': 1}) }}",
+    "{{ ('{:1000000000}' | attr('format'))(1) }}",
+    "{{ (['{:1000000000}'] | map(attribute='format') | first)(1) }}",
+]
 LARGE = [
+    *(KEEPING % made for made in KEPT),
+    "{% set s = 'a' * 999999 %}{{ " + " + ".join("s" * 99) + " }}",
+    "{% set s = 'a' * 999999 %}{{ " + " ~ ".join("s" * 99) + " }}",
+    "{% set s = ['a' * 999999] %}{{ s" + " + s" * 99 + " | join }}",
     "{{ 'x' * 10 ** 10 }}",
     "{{ 2 ** (2 ** 40) }}",
     "{% set n = 10 %}{{ n ** (n ** n) }}",
@@ -48,8 +78,6 @@ LARGE = [
     "{{ '%1000000000d' % 1 }}",
     "{{ '%1000000000d' | format(1) }}",
     "{{ '%*d' % (1000000000, 1) }}",
-    "{{ '{:1000000000}'.format(1) }}",
-    "{{ '{:{}}'.format(1, 1000000000) }}",
     "{% set s = 'a' * 99999 %}{{ s.replace('a', s) }}",
     "{% set s = 'a' * 99999 %}{{ s | replace('a', s) }}",
     "{% set s = 'a' * 99999 %}{{ s.join(s) }}",
@@ -84,21 +112,35 @@ def test_a_template_that_runs_for_ever_is_stopped(source: str) -> None:
     assert perf_counter() - began < 50 * LIMIT
 
 
-@pytest.mark.parametrize("source", LARGE)
+@pytest.mark.parametrize("source", [*LARGE, *FORMATS])
 def test_a_template_that_grows_without_end_is_stopped(source: str) -> None:
     template = ChatTemplate(source, {})
     with pytest.raises(Inexact):
         template.render({}, 5)
 
 
-def test_what_a_template_made_before_it_was_stopped_is_small() -> None:
-    template = ChatTemplate(DOUBLING % ("'ab'", "ns.x ~ ns.x", ""), {})
+@pytest.mark.parametrize(
+    "source", [DOUBLING % ("'ab'", "ns.x ~ ns.x", ""), *(KEEPING % made for made in KEPT)]
+)
+def test_what_a_template_made_before_it_was_stopped_is_bounded(source: str) -> None:
+    template = ChatTemplate(source, {})
     tracemalloc.start()
     with pytest.raises(Inexact):
         template.render({}, 5)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 256 * 1024 * 1024
+    assert peak < 1.5 * MAX_MADE
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_wide_field_is_refused_before_it_is_made(source: str) -> None:
+    template = ChatTemplate(source, {})
+    tracemalloc.start()
+    with pytest.raises(Inexact, match="too large"):
+        template.render({}, 5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -111,6 +153,7 @@ def test_what_a_template_made_before_it_was_stopped_is_small() -> None:
         "{{ x" + ".y" * 20_000 + " }}",
         "{% include 'x' %}{% endfor %}",
         "{{ messages | batch(3) }}",
+        "{% autoescape true %}{{ '<' }}{% endautoescape %}",
     ],
     ids=lambda source: source[:12],
 )

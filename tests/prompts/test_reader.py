@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from router.prompts import vllm_chat
+from router.prompts.prompt import MAX_TEXT_BYTES
 from router.prompts.reader import PromptReader, read_prompt
 from router.prompts.request import Kind, Request, parse
 from router.prompts.template import ChatTemplate
@@ -57,6 +58,15 @@ def test_a_chat_without_a_tokenizer_is_estimated_from_its_texts() -> None:
     assert read_prompt(request(Kind.CHAT, messages=messages, tools=tools), None).count > 128
 
 
+def test_of_a_very_long_text_only_the_beginning_stands_in() -> None:
+    long = "é" * MAX_TEXT_BYTES
+    for body in (completion(long), request(Kind.CHAT, messages=[{"role": "user", "content": long}])):
+        prompt = read_prompt(body, None)
+        assert len(prompt.tokens) == MAX_TEXT_BYTES
+        assert prompt.count > MAX_TEXT_BYTES // 2
+    assert read_prompt(completion(long), None).tokens == read_prompt(completion(long + "more"), None).tokens
+
+
 def test_the_longest_of_several_prompts_decides_and_all_of_them_count(deepseek: ChatTokenizer) -> None:
     prompt = read_prompt(completion(["x", "hello world", "x"]), deepseek)
     assert (prompt.tokens, prompt.exact, prompt.why) == (HELLO, True, "the longest of 3 prompts decides")
@@ -88,6 +98,27 @@ def test_other_routes_are_estimated_by_their_size_and_never_matched() -> None:
     assert (prompt.tokens, prompt.source, prompt.exact) == (b"", "none", False)
     assert prompt.count == 102
     assert request(Kind.OTHER, model="m", input=["a"]).model == "m"
+
+
+def test_the_salt_of_another_route_does_not_hide_its_model() -> None:
+    assert request(Kind.OTHER, model="m", cache_salt="s").model == "m"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Kind.COMPLETIONS, {"prompt_embeds": "x" * 100_000}),
+        (Kind.COMPLETIONS, {"prompt_embeds": ["x" * 100_000], "prompt": "hello"}),
+        (Kind.GENERATE, {"input_embeds": [[0.25] * 4096] * 5}),
+    ],
+)
+def test_embeddings_are_routed_by_load_with_the_reason(
+    deepseek: ChatTokenizer, kind: Kind, body: dict[str, object]
+) -> None:
+    prompt = read_prompt(request(kind, model="m", **body), deepseek)
+    assert (prompt.tokens, prompt.source, prompt.exact) == (b"", "none", False)
+    assert "given as embeddings" in prompt.why
+    assert 5 <= prompt.count <= 10
 
 
 def test_completions_add_special_tokens_and_chats_do_not(tmp_path: Path) -> None:

@@ -52,6 +52,14 @@ def test_a_truncation_kept_in_the_file_is_not_applied(tmp_path: Path) -> None:
     assert len(ids(loaded.encoder.encode("x" * 100, special=False))) == 100
 
 
+def test_chats_of_gpt_oss_are_vllms_to_render_and_sglang_uses_the_template(tmp_path: Path) -> None:
+    path = models.byte_level(tmp_path, chat_template=ANY_TEMPLATE)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_oss"}', encoding="utf-8")
+    assert load_tokenizer(path, engine="sglang").render(chat("abc")) == "abc"
+    with pytest.raises(Inexact, match="harmony"):
+        load_tokenizer(path, engine="vllm").render(chat("abc"))
+
+
 def test_a_model_that_fastokens_cannot_load_runs_on_tokenizers(tmp_path: Path) -> None:
     loaded = load_tokenizer(models.word_level(tmp_path))
     assert (loaded.encoder.name, ids(loaded.encoder.encode("a b", special=True))) == ("tokenizers", [0, 1])

@@ -1,0 +1,194 @@
+"""Which requests go to workers now, which wait, and which are turned away.
+
+So many may be under way in all, and so many at each worker; the rest wait in a line per model, by priority,
+for a limited time. Room that comes free is handed to whoever is first: nobody who comes later takes it. What
+finds its line full is refused before anything has been spent on it, so that ten times the load that workers
+can bear costs the router little more than reading it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from router.core.waiting import Line, Place
+from router.errors import QueueFull, RouterError
+from router.proxy.drive import Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from router.core.rank import Rank
+    from router.observe.histogram import Histogram
+
+    Look = Callable[[], list[Rank]]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What may be under way: requests `in_all` and `per_worker`, 0 for no limit.
+
+    `waiting` requests of each model may wait, for so many `seconds`.
+    """
+
+    in_all: int = 0
+    per_worker: int = 0
+    waiting: int = 1024
+    seconds: float = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A request in a line: `look` finds the ranks it could go to, `ranks` are those it was given.
+
+    `error`: why it gets none.
+    """
+
+    look: Look
+    waiter: Waiter
+    ranks: list[Rank] | None = None
+    error: RouterError | None = None
+
+
+class Admission:
+    """Counts what is under way, and keeps the lines.
+
+    `load_of` tells how many requests are under way at a rank's worker. `refused` counts by reason: full,
+    timeout, ousted. `waits` takes the seconds that admitted requests have waited in a line.
+    """
+
+    def __init__(self, capacity: Capacity, load_of: Callable[[Rank], int], waits: Histogram) -> None:
+        self._capacity = capacity
+        self._load_of = load_of
+        self._waits = waits
+        self._lines: dict[str, Line[_Waiting]] = {}
+        self._loop = asyncio.get_running_loop()
+        self.under_way = 0
+        self.refused = {"full": 0, "timeout": 0, "ousted": 0}
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return sum(map(len, self._lines.values()))
+
+    def check(self, model: str, priority: int) -> None:
+        """Raise QueueFull for a request that would find no room and no place in its line either."""
+        line = self._lines.get(model)
+        if line is not None and not line.takes(priority):
+            raise self._refused("full")
+
+    def free(self, ranks: list[Rank]) -> list[Rank]:
+        """Return the ranks that may be given one more request."""
+        capacity = self._capacity
+        if capacity.in_all and self.under_way >= capacity.in_all:
+            return []
+        most = capacity.per_worker
+        return [rank for rank in ranks if self._load_of(rank) < most] if most else ranks
+
+    async def enter(self, model: str, priority: int, ranks: list[Rank], look: Look) -> list[Rank]:
+        """Return those of `ranks` that have room, at once or after a wait; then `leave` must be called.
+
+        `look` tells anew which ranks there are. Raises QueueFull. Two comparisons when there is room.
+        """
+        free = self.free(ranks) if model not in self._lines else []
+        if not free:
+            free = await self._wait(model, priority, look)
+        else:
+            self.under_way += 1
+        return free
+
+    def leave(self) -> None:
+        """Give back what `enter` has taken, to whoever is first in a line."""
+        self.under_way -= 1
+        if self._lines:
+            self.advance()
+
+    def advance(self) -> None:
+        """Hand room to one request, if there is any: something has changed. It looks for the next in turn."""
+        for model in sorted(self._lines, key=self._turn):
+            place = self._lines[model].first
+            while place is not None and self._try(model, place):
+                if place.item.ranks is not None:
+                    return
+                line = self._lines.get(model)
+                place = line.first if line is not None else None
+
+    def _try(self, model: str, place: Place[_Waiting]) -> bool:
+        """Give a request what there is for it: ranks or an error."""
+        waiting = place.item
+        try:
+            ranks = self.free(waiting.look())
+        except RouterError as error:
+            waiting.error = error
+        else:
+            if not ranks:
+                return False
+            waiting.ranks = ranks
+            self.under_way += 1
+        self._go(model, place)
+        return True
+
+    def _turn(self, model: str) -> tuple[int, int]:
+        first = self._lines[model].first
+        return first.order if first is not None else (0, 0)
+
+    async def _wait(self, model: str, priority: int, look: Look) -> list[Rank]:
+        began = perf_counter()
+        waiting = _Waiting(look, Waiter(self._loop))
+        place = self._enter(model, priority, waiting)
+        timer = self._loop.call_later(self._capacity.seconds, self._give_up, model, place, "timeout")
+        try:
+            await waiting.waiter
+        except BaseException:
+            if waiting.ranks is not None:
+                self.leave()  # it had just been given room
+            raise
+        finally:
+            timer.cancel()
+            self._drop(model, place)
+        if waiting.ranks is None:
+            assert waiting.error is not None  # noqa: S101 - one of them wakes it
+            raise waiting.error
+        self._waits.observe(perf_counter() - began)
+        self._loop.call_soon(self.advance)  # once it is on its way: there may be room for another
+        return waiting.ranks
+
+    def _enter(self, model: str, priority: int, waiting: _Waiting) -> Place[_Waiting]:
+        line = self._lines.get(model) or Line(self._capacity.waiting)
+        place, ousted = line.enter(priority, waiting)
+        if place is None:
+            raise self._refused("full")
+        self._lines[model] = line
+        if ousted is not None:
+            self._give_up(model, ousted, "ousted")
+        return place
+
+    def _give_up(self, model: str, place: Place[_Waiting], why: str) -> None:
+        if place.item.ranks is None and place.item.error is None:
+            place.item.error = self._refused(why)
+            self._go(model, place)
+
+    def _go(self, model: str, place: Place[_Waiting]) -> None:
+        self._drop(model, place)
+        # In a turn of its own: the request goes on within the wake, and may change the lines.
+        self._loop.call_soon(place.item.waiter.wake)
+
+    def _drop(self, model: str, place: Place[_Waiting]) -> None:
+        line = self._lines.get(model)
+        if line is not None:
+            line.leave(place)
+            if not len(line):
+                del self._lines[model]
+
+    def _refused(self, why: str) -> QueueFull:
+        self.refused[why] += 1
+        return QueueFull(_REASONS[why], retry_after=1)
+
+
+_REASONS = {
+    "full": "too many requests wait for a worker already",
+    "timeout": "no worker had room for the request in time",
+    "ousted": "a request of higher priority has taken this one's place in the line",
+}
