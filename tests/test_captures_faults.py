@@ -102,7 +102,7 @@ def test_any_one_lost_batch_without_replay_degrades_the_view_until_a_clear(dropp
     for seq, payload in enumerate(HISTORY):
         receiver.publish(payload, None if seq == dropped else payload)
     cleared = any(decode_batch(payload).clears for payload in HISTORY[dropped + 1 :])
-    assert receiver.cursor.gaps == 1
+    assert receiver.cursor.counts.gaps == 1
     assert receiver.cursor.state is (State.LIVE if cleared else State.DEGRADED)
     if cleared:
         assert receiver.holds() == RIGHT

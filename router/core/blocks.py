@@ -79,8 +79,9 @@ def block_keys(
     keys = array(_U64)
     append = keys.append
     digest = xxh3_64_intdigest
-    for at in range(0, len(tokens) - width - overhang + 1, width):
-        key = digest(tokens[at : at + width + overhang], key)
+    size = width + overhang
+    for at in range(0, len(tokens) - size + 1, width):
+        key = digest(tokens[at : at + size], key)
         append(key)
     return keys
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from router.core.cost import Candidate, Policy, Weights, choose
-from router.core.index import Match
+from router.core.matching import Match
 from router.core.wire import DEVICE_TIER
 
 if TYPE_CHECKING:
@@ -83,17 +84,18 @@ def decide(
     return Decision(choose(policy, found, weights, rng), found)
 
 
-def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> list[int]:
+def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:
     """Enter what the rank will hold once it has prefilled the prompt; return the predicted keys.
 
-    The prefix that the view already holds needs no prediction. About 0.3 us a block.
+    The prefix that the view already holds needs no prediction. About 0.15 us a block.
     """
     view = chosen.rank.view
     if not view.block_size or not prompt.tokens:
-        return []
-    keys = prompt.keys(view.block_size, bigram=view.bigram)[chosen.cached_tokens // view.block_size :]
-    view.predicted.add(keys, now)
-    return keys.tolist()
+        return array("Q")
+    start = chosen.cached_tokens // view.block_size
+    keys = prompt.keys(view.block_size, bigram=view.bigram)[start:]
+    view.predicted.add(keys, now, start)
+    return keys
 
 
 def overlap_by_tier(match_: Match, rank: Rank, tokens: int) -> dict[str, int]:

@@ -9,18 +9,23 @@ own. vLLM's hashes may be seeded per process (0.32), so each of its ranks has it
 
 from __future__ import annotations
 
+import sys
+from array import array
 from typing import TYPE_CHECKING
 
 from router.core.packed import Packed, fingerprint, fingerprints
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Callable, Sequence
 
-    from router.core.tree import Run, Tree
+    from router.core.rooms import Run
+    from router.core.tree import Tree
     from router.core.wire import Stored
 
 _HALF = 0xFFFF_FFFF
+_UPPER = _HALF << 32
+# Which half of a number's memory is the upper one.
+_UPPER_HALF = int(sys.byteorder == "little")
 
 
 class Names:
@@ -50,15 +55,15 @@ class Names:
         """Return the row of the block that a name means on this rank, 0 when it means none. About 0.5 us."""
         if self._own is not None:
             value = self._own.get(name)
-            row = value >> 32
-            if row and self._tree.keys[row] >> 32 == value & _HALF:
+            row = value & _HALF
+            if row and self._tree.keys[row] >> 32 == value >> 32:
                 return row
         return self._shared_row(self._shared, name) if self._shared is not None else 0
 
     def _shared_row(self, table: Packed, name: int) -> int:
         value = table.get(name)
-        row, tree = value >> 32, self._tree
-        is_valid = row and tree.keys[row] >> 32 == value & _HALF and tree.tags[row] == (name >> 32 or 1)
+        row, tree = value & _HALF, self._tree
+        is_valid = row and tree.keys[row] >> 32 == value >> 32 and tree.tags[row] == name >> 32
         return row if is_valid else 0
 
     def note(self, event: Stored, keys: array[int], runs: Sequence[Run], known: int) -> bool:
@@ -88,10 +93,28 @@ class Names:
             self._note_own([name], row, (key,))
             return True
         # First the tag: the table drops names whose rows have another one.
-        self._tree.tags[row] = name >> 32 or 1
-        if shared.claim(name, row << 32 | key >> 32) == row << 32 | key >> 32:
+        self._tree.tags[row] = name >> 32
+        value = key & _UPPER | row
+        if shared.claim(name, value) == value:
             return True
         return self._note_shared(shared, [name], row, (key,), is_new=True)
+
+    def note_known(self, event: Stored, row: int, key: int) -> bool:
+        """Note what the hash of a store of one block means that others hold; False when that takes `note`."""
+        name = fingerprint(event.hashes[0])
+        if self._shared is None or event.lora is not None:
+            self._note_own([name], row, (key,))
+            return True
+        return self._tree.tags[row] == name >> 32
+
+    def note_new(self, event: Stored, row: int, keys: array[int]) -> bool:
+        """Note what the hashes of a store of one run of new blocks mean; see `note`."""
+        shared = self._shared if event.lora is None else None
+        names = fingerprints(event.hashes)
+        if shared is None:
+            self._note_own(names, row, keys)
+            return True
+        return self._note_shared(shared, names, row, keys, is_new=True)
 
     def _note_own(self, names: list[int], row: int, keys: Sequence[int]) -> None:
         if self._own is None:
@@ -109,13 +132,15 @@ class Names:
         self, table: Packed, names: list[int], row: int, keys: Sequence[int], *, is_new: bool
     ) -> bool:
         """Note shared names; say whether they agree with what other ranks call these blocks."""
-        tags = [name >> 32 or 1 for name in names]
-        there = [] if is_new else self._tree.tags[row : row + len(tags)].tolist()
-        if there == tags:
-            return True
-        pairs = zip(there, tags, strict=False)
-        if any(old and old != new and self._is_held(row + at) for at, (old, new) in enumerate(pairs)):
-            return False
+        tags, before = _tags(names), [0] * len(names) if is_new else []
+        if not is_new:
+            there = self._tree.tags[row : row + len(names)]
+            if there == tags:
+                return True
+            pairs = enumerate(zip(there, tags, strict=True), row)
+            if any(old and old != new and self._is_held(at) for at, (old, new) in pairs):
+                return False
+            before = there.tolist()
         self._tree.set_tags(row, tags)
         values = _values(row, keys)
         at = table.claim_all(names, values)
@@ -123,6 +148,8 @@ class Names:
             known = self._shared_row(table, names[at])
             if known and known != row + at:
                 if self._is_held(known):
+                    # Tagged is only what the table knows.
+                    self._tree.set_tags(row + at, memoryview(array("I", before[at:])))
                     return False
                 self._tree.tags[known] = 0
             table.put(names[at], values[at])
@@ -136,7 +163,7 @@ class Names:
 
     def drop_shared(self, name: int, row: int) -> None:
         """Forget the shared name of a block that no rank holds any more, if this is the one it has."""
-        if self._shared is not None and self._shared.get(name) >> 32 == row:
+        if self._shared is not None and self._shared.get(name) & _HALF == row:
             self._shared.discard(name)
             self._tree.tags[row] = 0
 
@@ -152,5 +179,10 @@ class Names:
 
 def _values(row: int, keys: Sequence[int]) -> list[int]:
     """Return what the names of a run map to: a row, and half of its key, lest a row used anew be mistaken."""
-    base = row << 32
-    return [base + (at << 32) + (key >> 32) for at, key in enumerate(keys)]
+    return [key & _UPPER | at for at, key in enumerate(keys, row)]
+
+
+def _tags(names: list[int]) -> memoryview[int]:
+    """Return the upper halves of names."""
+    halves = memoryview(array("Q", names)).cast("B").cast("I")
+    return halves[_UPPER_HALF::2]

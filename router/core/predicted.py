@@ -3,16 +3,24 @@
 Engines tell of new blocks after the prefill (SGLang 0.5.23: after each prefill result), so a follow-up can
 come before its own event. Predicted blocks live apart from the view, with a time limit and a bound, and
 die with the view's reset. An event about a block settles it: it is then the view's matter.
+
+Keys are chained, so an entry for one block says all of its prefix. Deep in a prompt, where a few blocks
+more or less change little, there is one entry for every 32 blocks: a prompt of 32k tokens at page size 1
+has 2,000.
 """
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
-
-from router.core.index import Index, strike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from router.core.index import Index
+
+# Up to this depth each block has an entry, from there on the last of each so many.
+EACH, STEP = 1024, 32
 
 
 class Predicted:
@@ -21,7 +29,7 @@ class Predicted:
     __slots__ = ("_bit", "_bound", "_index", "_until", "ttl")
 
     def __init__(self, index: Index, slot: int, *, ttl: float, bound: int) -> None:
-        """`ttl` in seconds; at most `bound` blocks, the oldest leave first."""
+        """`ttl` in seconds; at most `bound` entries, the oldest leave first."""
         self._index = index
         self._bit = 1 << slot
         self._until: dict[int, float] = {}
@@ -31,11 +39,14 @@ class Predicted:
     def __len__(self) -> int:
         return len(self._until)
 
-    def add(self, keys: Iterable[int], now: float) -> None:
-        """Predict that the rank will hold these blocks soon. About 0.3 us a block."""
-        until, masks, bit = self._until, self._index.predicted, self._bit
-        end = now + self.ttl
-        for key in keys:
+    def add(self, keys: Iterable[int], now: float, start: int = 0) -> None:
+        """Predict that the rank will soon hold the blocks of a prompt, `keys` those from depth `start` on.
+
+        About 0.15 us an entry.
+        """
+        entries = _entries(keys if isinstance(keys, array) else array("Q", keys), start)
+        until, masks, bit, end = self._until, self._index.predicted, self._bit, now + self.ttl
+        for key in entries:
             # A fresh end moves the entry to the back, so that the front is always the soonest to go.
             until.pop(key, None)
             until[key] = end
@@ -46,7 +57,13 @@ class Predicted:
     def settle(self, key: int) -> None:
         """Drop a prediction, because it has come true or cannot any more."""
         if self._until.pop(key, None) is not None:
-            strike(self._index.predicted, key, self._bit)
+            _strike(self._index.predicted, key, self._bit)
+
+    def settle_all(self, keys: Iterable[int]) -> None:
+        """Drop the predictions among these. About 30 ns a key, and 0.2 us a prediction."""
+        until = self._until
+        for key in [key for key in keys if key in until]:
+            self.settle(key)
 
     def expire(self, now: float) -> None:
         """Drop what is past its time. Called about once a second."""
@@ -62,3 +79,20 @@ class Predicted:
         old, self._until = self._until, {}
         self._bit = 1 << slot
         return old
+
+
+def _entries(keys: array[int], start: int) -> array[int]:
+    """Return the keys that get entries, of those from depth `start` on."""
+    if start + len(keys) <= EACH:
+        return keys
+    last = (max(start, EACH) | (STEP - 1)) - start
+    return keys[: max(0, EACH - start)] + keys[last::STEP]
+
+
+def _strike(masks: dict[int, int], key: int, bit: int) -> None:
+    """Clear one bit of a key's mask, and the entry with its last bit."""
+    left = masks.get(key, 0) & ~bit
+    if left:
+        masks[key] = left
+    else:
+        masks.pop(key, None)

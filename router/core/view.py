@@ -27,9 +27,11 @@ from router.core.names import Names
 from router.core.orphans import Orphans
 from router.core.packed import fingerprint
 from router.core.pieces import PIECE_BLOCKS, Doubt, Piece, doubts, pieces
+from router.core.places import Places
 from router.core.predicted import Predicted
+from router.core.reports import Reports
 from router.core.states import NOBODY
-from router.core.tree import ROOT, Run
+from router.core.tree import ROOT
 from router.core.wire import Batch, Cleared, Hash, Removed, Stored
 
 if TYPE_CHECKING:
@@ -37,15 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from router.core.index import Index
+    from router.core.rooms import Run
 
-# Only full attention says that a prefix is usable; sliding windows and Mamba groups do not (vLLM 0.32).
-_PREFIX_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
-MAX_TIERS = 8
-MAX_GROUPS = 8
 # Blocks applied at once; about 1 ms.
 _AT_ONCE = 1024
-# Identical prompts scheduled together may store their first blocks twice, at nearly the same time.
-_TOGETHER_SECONDS = 1.0
+_MOST_ENDS = 1024
 
 
 class View:
@@ -84,11 +82,10 @@ class View:
 
     def _begin(self) -> None:
         self._holder = self._index.holders[self.slot]
-        self._tiers: dict[str, int] = {}
-        self._groups: dict[int, int] = {}
-        # Where stores go, by tier, group and kind of group.
-        self._places: dict[tuple[str, int, str | None], int] = {}
-        self._reported: dict[Hash, float] = {}
+        self._places = Places(self._index.states, self._holder.bit)
+        self._reports = Reports()
+        # Row and key of blocks that were stored last: most stores follow one of them.
+        self._ends: dict[Hash, Run] = {}
         self._waiting: deque[Piece] = deque()
         self._is_queued = False
         self._ts = 0.0
@@ -96,11 +93,12 @@ class View:
 
     def blocks(self) -> dict[str, int]:
         """Return the number of blocks held, by tier."""
-        return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._tiers.items()}
+        return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._places.tiers.items()}
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch's events in order. About 1 us a block."""
-        self.events["undecodable"] += batch.undecodable
+        if batch.undecodable:
+            self.events["undecodable"] += batch.undecodable
         self._ts = batch.ts
         left = _AT_ONCE
         for event in batch.events:
@@ -160,7 +158,7 @@ class View:
         self._index.retire(slot, self.predicted.surrender(self.slot), self._names.surrender())
 
     def _store(self, event: Stored) -> None:
-        plane = self._places.get((event.tier, event.group, event.kind))
+        plane = self._places.of(event)
         if plane is None or not event.tokens or not event.aligned:
             plane = self._plane(event)
             if plane is None:
@@ -170,7 +168,7 @@ class View:
             self.events["orphaned"] += 1
             self.orphans.keep(event)
             return
-        if not (len(event.hashes) == 1 and start[0] and self._append(event, plane, *start)):
+        if not self._extend(event, plane, *start):
             self._hold(event, plane, *start)
         children = self.orphans.claim(event.hashes) if self.orphans.blocks else None
         if children:
@@ -178,65 +176,80 @@ class View:
 
     def _plane(self, event: Stored) -> int | None:
         """Return where a store belongs, None when it cannot be part of this view, counted by its reason."""
-        group = self._group(event)
+        group = self._places.group(event)
         if group is None:
             self.events["skipped_group"] += 1
         elif not event.tokens and event.hashes:
             self._lift(event, group)
         elif not event.aligned:
             self.events["skipped_misaligned"] += 1
-        elif event.tier not in self._tiers and len(self._tiers) >= MAX_TIERS:
+        elif self._places.is_one_too_many(event.tier):
             self.events["skipped_tier"] += 1
         else:
-            plane = self._open(event.tier, event.group, group)
-            self._places[event.tier, event.group, event.kind] = plane
-            return plane
+            return self._places.open(event, group)
         return None
-
-    def _group(self, event: Stored) -> int | None:
-        """Return the place of an event's group among those of full attention, None when it is none.
-
-        Engines that do not say what a group is (before vLLM 0.32) are taken by their first.
-        """
-        group = self._groups.get(event.group)
-        if event.kind is None:
-            return group if group is not None or self._groups else 0
-        if event.kind not in _PREFIX_KINDS or (group is None and len(self._groups) >= MAX_GROUPS):
-            return None
-        return len(self._groups) if group is None else group
-
-    def _open(self, tier: str, group: int, place: int) -> int:
-        """Return the plane of a tier and group; a rank's further groups must then hold every block too."""
-        if group not in self._groups:
-            self._groups[group] = place
-            if place:
-                self._index.states.group_slot(place, self._holder.bit)
-        if tier not in self._tiers:
-            self._tiers[tier] = self._index.states.plane(tier, 0)
-        return self._tiers[tier] if not place else self._index.states.plane(tier, place)
 
     def _before(self, event: Stored) -> Run | None:
         """Return row and key that an event's first block follows, None when its parent is not known."""
         if event.parent is None:
             namespace = Namespace(self.model, event.lora, event.cache_salt)
             return ROOT, namespace_root(namespace, event.block_size, bigram=event.bigram)
+        end = self._ends.pop(event.parent, None)
+        if end is not None and self._index.tree.keys[end[0]] == end[1] and self._holder.holds(end[0]):
+            return end
         row = self._names.row(fingerprint(event.parent))
         if row and self._holder.holds(row):
             return row, self._index.tree.keys[row]
         return None
 
-    def _append(self, event: Stored, plane: int, row: int, key: int) -> bool:
-        """Hold one block below an end of the tree, as when tokens are decoded; say whether it was that."""
-        tree = self._index.tree
-        if tree.children[row] or event.extras or tree.blocks >= tree.bound or self.predicted:
+    def _extend(self, event: Stored, plane: int, row: int, key: int) -> bool:
+        """Hold new blocks behind an end of the tree, or one block anywhere: the common cases.
+
+        Says whether it was one of them.
+        """
+        tree, blocks = self._index.tree, len(event.hashes)
+        if not row or event.extras or self.predicted or tree.blocks + blocks > tree.bound:
             return False
-        self.block_size, self.bigram = event.block_size, event.bigram
-        key = xxh3_64_intdigest(event.tokens, key)
-        new = tree.append(key, row, self._index.states.alone(plane, self.slot), self._index.stamp)
-        self._holder.gain(plane, 1)
-        if not self._names.note_one(event, new, key):
-            self._leave(event)
+        if blocks == 1:
+            return self._add_one(event, plane, row, xxh3_64_intdigest(event.tokens, key))
+        if tree.children[row] or not tree.has_room(row, blocks):
+            return False
+        keys = block_keys(event.tokens, event.block_size, key, bigram=event.bigram)
+        first = tree.extend(keys, row, self._index.states.alone(plane, self.slot), self._index.stamp)
+        self._holder.gain(plane, blocks)
+        self._conclude(event, first + blocks - 1, keys[-1], agrees=self._names.note_new(event, first, keys))
         return True
+
+    def _add_one(self, event: Stored, plane: int, row: int, key: int) -> bool:
+        """Hold one block below a row, if it is in no view yet or in that of others only."""
+        tree, states = self._index.tree, self._index.states
+        known = tree.child(row, key) if tree.children[row] else 0
+        if not known:
+            new = tree.append(key, row, states.alone(plane, self.slot), self._index.stamp)
+            agrees = self._names.note_one(event, new, key)
+        else:
+            state, new = tree.states[known], known
+            held = states.add(state, plane, self._holder.bit)
+            if held == state or not self._names.note_known(event, known, key):
+                return False
+            tree.states[known], agrees = held, True
+        self._holder.gain(plane, 1)
+        self._conclude(event, new, key, agrees=agrees)
+        return True
+
+    def _conclude(self, event: Stored, row: int, key: int, *, agrees: bool) -> None:
+        """Note what a store has told; `agrees`: its hashes mean what they mean to other ranks."""
+        self.block_size, self.bigram = event.block_size, event.bigram
+        if agrees:
+            self._note_end(event.hashes[-1], row, key)
+        else:
+            self._leave(event)
+
+    def _note_end(self, block: Hash, row: int, key: int) -> None:
+        """Keep where the next store probably goes on."""
+        if len(self._ends) >= _MOST_ENDS:
+            self._ends.clear()
+        self._ends[block] = row, key
 
     def _hold(self, event: Stored, plane: int, row: int, key: int) -> None:
         self.block_size, self.bigram = event.block_size, event.bigram
@@ -251,16 +264,18 @@ class View:
             self._index.make_room(len(keys) - known)
             self._apply(event)
             return
-        counts = self.counts_copies and self._counts_again(event, runs, plane)
+        counts = self._counts_again(event, runs, plane)
         fresh = self._grow(keys, known, runs, row, plane) if known < len(keys) else []
         if not self._names.note(event, keys, runs + fresh, known):
             self._leave(event)
             return
+        if keys:
+            last, length = (fresh or runs)[-1]
+            self._note_end(event.hashes[-1], last + length - 1, keys[-1])
         for first, length in runs:
             self._holder.mark(first, length, plane, counts=counts)
         if self.predicted:
-            for one in keys:
-                self.predicted.settle(one)
+            self.predicted.settle_all(keys)
 
     def _grow(self, keys: array[int], known: int, runs: list[Run], row: int, plane: int) -> list[Run]:
         """Hold the blocks of a chain that are in no view yet, behind the known ones; return their runs."""
@@ -271,17 +286,11 @@ class View:
 
     def _counts_again(self, event: Stored, runs: list[Run], plane: int) -> bool:
         """Say whether a block that is held and stored again is one more copy."""
-        if event.parent is not None:
-            return True
-        first, reported = event.hashes[0], self._reported
+        if not self.counts_copies or event.parent is not None:
+            return self.counts_copies
         tree, states = self._index.tree, self._index.states
-        if runs and states.holds(tree.states[runs[0][0]], plane, self._holder.bit):
-            return self._ts - reported.get(first, float("-inf")) <= _TOGETHER_SECONDS
-        reported.pop(first, None)
-        reported[first] = self._ts
-        while self._ts - next(iter(reported.values())) > _TOGETHER_SECONDS:
-            del reported[next(iter(reported))]
-        return True
+        is_held = bool(runs) and states.holds(tree.states[runs[0][0]], plane, self._holder.bit)
+        return self._reports.is_copy(event.hashes[0], self._ts, is_held=is_held)
 
     def _leave(self, event: Stored) -> None:
         """Begin anew with a table of hashes of its own."""
@@ -295,21 +304,19 @@ class View:
         """Attach a tier to known blocks: offload connectors store hashes without tokens (vLLM 0.32)."""
         for block in event.hashes:
             row = self._names.row(fingerprint(block))
-            full = event.tier not in self._tiers and len(self._tiers) >= MAX_TIERS
-            if not row or full or not self._holder.holds(row):
+            if not row or self._places.is_one_too_many(event.tier) or not self._holder.holds(row):
                 self.events["skipped_placeholder"] += 1
                 continue
-            self._holder.mark(row, 1, self._open(event.tier, event.group, group), counts=False)
+            self._holder.mark(row, 1, self._places.open(event, group), counts=False)
 
     def _remove(self, event: Removed) -> None:
-        place = self._groups.get(event.group)
-        if place is None and self._groups:
+        if self._places.skips(event.group):
             self.events["skipped_group"] += 1
             return
         self.orphans.drop(event.hashes, event.tier)
-        if event.tier not in self._tiers:
+        plane = self._places.plane(event.tier, event.group)
+        if plane is None:
             return
-        plane = self._tiers[event.tier] if not place else self._index.states.plane(event.tier, place)
         for block in event.hashes:
             name = fingerprint(block)
             row = self._names.row(name)
@@ -343,8 +350,8 @@ class View:
         block; of long prompts the first blocks go at once, the rest when the index is swept.
         """
         chained = as_keys(keys)
-        for key in chained[held_blocks:] if self.predicted else ():
-            self.predicted.settle(key)
+        if self.predicted:
+            self.predicted.settle_all(chained[held_blocks:])
         pieces_of_doubt = doubts(chained, held_blocks)
         first = next(pieces_of_doubt, None)
         if first is not None:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from router.core.blocks import pack_tokens
+from router.core.extras import beyond_lora, split_salt
 
 Hash: TypeAlias = int | bytes
 
@@ -87,7 +88,7 @@ class Batch(msgspec.Struct, gc=False):
     @property
     def clears(self) -> bool:
         """Whether the rank's cache is emptied somewhere in this batch."""
-        return any(type(event) is Cleared for event in self.events)
+        return Cleared in map(type, self.events)
 
 
 class _Store(msgspec.Struct, tag_field="type", tag="BlockStored", gc=False):
@@ -138,7 +139,21 @@ def decode_batch(payload: bytes) -> Batch:
 
 def _plain_event(event: _Store | _Removal | _Clear) -> Event:
     if type(event) is _Store:
-        name, lora_id = event.lora_name, event.lora_id
+        name, lora_id, ids = event.lora_name, event.lora_id, event.token_ids
+        if lora_id is None and name is None and event.extra_keys is None:
+            return Stored(
+                event.block_hashes,
+                event.parent_block_hash,
+                pack_tokens(ids),
+                event.block_size,
+                False,
+                _tier(event.medium),
+                None,
+                event.cache_salt,
+                None,
+                event.group_idx or 0,
+                event.kv_cache_spec_kind,
+            )
         return _assemble(
             event.block_hashes,
             event.parent_block_hash,
@@ -241,8 +256,8 @@ def _assemble(
     bigram = bool(ids) and type(ids[0]) is list
     if extras is not None:
         if parent is None and salt is None and extras:
-            salt, extras = _salt_of(extras, lora)
-        extras = _beyond_lora(extras, lora)
+            salt, extras = split_salt(extras, lora)
+        extras = beyond_lora(extras, lora)
     tokens = pack_tokens(_flat(ids) if bigram else ids)
     return Stored(hashes, parent, tokens, block_size, bigram, tier, lora, salt, extras, group, kind)
 
@@ -285,31 +300,3 @@ def _lora(fields: dict[str, Any]) -> str | None:
 
 def _nameless(lora_id: object) -> str:
     return f"\0lora_id={lora_id}"
-
-
-def _salt_of(extras: list[Any], lora: str | None) -> tuple[str | None, list[Any]]:
-    """Split vLLM's cache salt from the first block's extra keys.
-
-    vLLM 0.32 lists the LoRA name, then multimodal keys (arrays), then the salt (a string), and the salt
-    on the first block only.
-    """
-    first = _without_lora(extras[0], lora)
-    if not first or type(first[-1]) is not str:
-        return None, extras
-    return first[-1], [first[:-1], *extras[1:]]
-
-
-def _beyond_lora(extras: list[Any], lora: str | None) -> list[Any] | None:
-    """Return what is left of each block's extra keys, or None when nothing is."""
-    if not any(extras):
-        return None
-    left = [_without_lora(extra, lora) for extra in extras]
-    return left if any(left) else None
-
-
-def _without_lora(extra: Any, lora: str | None) -> list[Any]:
-    if extra is None:
-        return []
-    if type(extra) is not list:
-        raise TypeError("an extra key is not an array")
-    return extra[1:] if extra and lora is not None and extra[0] == lora else extra

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from router.streams.reader import Frames, Reader
+from router.streams.reader import SEQ_BYTES, Frames, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SEQ_BYTES = 8
+    from router.streams.turns import Turns
+
 _END = b"\xff" * SEQ_BYTES
 _MOST_LIMITS = 30
 
@@ -34,6 +35,7 @@ class Replay:
         start: int,
         *,
         limit_seconds: float,
+        turns: Turns,
         on_batch: Callable[[int, bytes, str | None], None],
         on_end: Callable[[str], None],
     ) -> None:
@@ -45,7 +47,7 @@ class Replay:
         self._heard = self._loop.time()
         self._last_call = self._heard + _MOST_LIMITS * limit_seconds
         self._timer = self._loop.call_later(limit_seconds, self._tick)
-        self._reader = Reader(socket, self._frames)
+        self._reader = Reader(socket, self._frames, turns=turns)
 
     def hold(self, held: bool) -> None:
         """Stop taking answers for now, or go on; the wait does not count."""

@@ -1,6 +1,6 @@
 """One rank's event stream: its sockets, its cursor, and the view they feed.
 
-Batches wait in `_pending` between cursor and view, and are applied in portions of a millisecond; while any
+Batches wait in `_pending` between cursor and view, and are applied in portions (`turns`); while any
 wait, or the view is busy with a large one, nothing more is read, so that a burst waits in ZMQ's bounded queue
 and not in the router's memory.
 """
@@ -11,17 +11,18 @@ import asyncio
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
 
+from router.core.counts import StreamCounts
 from router.core.cursor import Cursor
 from router.core.steps import Apply, AskReplay, Reset, State, Step
 from router.core.wire import Batch, WireError, decode_batch
-from router.streams.reader import Frames, Reader
-from router.streams.replay import SEQ_BYTES, Replay
+from router.streams.reader import SEQ_BYTES, Frames, Reader, receive_batch
+from router.streams.replay import Replay
 from router.streams.sockets import dealer, subscriber
+from router.streams.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,30 +30,21 @@ if TYPE_CHECKING:
     from router.core.view import View
     from router.engines.description import EventSource
 
+__all__ = ["Stream", "StreamCounts"]
+
 _log = logging.getLogger(__name__)
 _PARTS = 3
 # ZMQ frees an address some time after its socket is closed.
 _OPEN_AGAIN_SECONDS = 0.2
-_PORTION_SECONDS = 0.001
 _BUSY_SECONDS = 0.002
-
-
-@dataclass(slots=True)
-class StreamCounts:
-    """What a rank's streams have done since the worker was added; a new stream goes on counting."""
-
-    batches: int = 0
-    undecodable: int = 0
-    clears: int = 0
-    gaps: int = 0
-    replays: int = 0
 
 
 class Stream:
     """Feeds `view` from `source` until closed. `name` is for the log.
 
     `rank`: the one that batches must be of, None for any. `on_restart` is called when the engine has
-    restarted, or may have. `hint`: the likely cause if nothing comes, as far as it can be told.
+    restarted, or may have. `turns` are shared by the streams of a loop. `hint`: the likely cause if nothing
+    comes, as far as it can be told.
     """
 
     def __init__(
@@ -66,25 +58,28 @@ class Stream:
         rank: int | None = None,
         counts: StreamCounts | None = None,
         on_restart: Callable[[], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.source = source
-        self.cursor = Cursor(can_replay=source.replay is not None)
         self.counts = counts or StreamCounts()
+        self.cursor = Cursor(can_replay=source.replay is not None, counts=self.counts)
         self.hint = ""
         self._context = zmq_context
+        self._turns = turns or Turns()
         self._view = view
         self._name = name
         self._replay_seconds = replay_seconds
         self._rank = rank
         self._on_restart = on_restart
         self._pending: deque[Batch | Reset] = deque()
-        self._draining: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._is_draining = False
+        self._closed = False
         self._replay: Replay | None = None
         self._reader: Reader | None = None
         self._monitor: Reader | None = None
         self._was_linked = False
         self._shown = State.CONNECTING
-        self._gaps = 0
         self._again: asyncio.TimerHandle | None = None
         self.cursor.unlinked(f"no connection to {source.endpoint} yet", time.monotonic())
         self._open()
@@ -102,9 +97,9 @@ class Stream:
     def close(self) -> None:
         """Stop; nothing reaches the view any more."""
         self._pending.clear()
-        for handle in (self._again, self._draining):
-            if handle is not None:
-                handle.cancel()
+        self._closed = True
+        if self._again is not None:
+            self._again.cancel()
         for part in (self._monitor, self._reader, self._replay):
             if part is not None:
                 part.close()
@@ -142,10 +137,10 @@ class Stream:
             socket, monitor = subscriber(self._context, source.endpoint, source.topic, bind=source.bind)
         except zmq.ZMQError as error:
             self.cursor.unlinked(f"{source.endpoint}: {error.strerror}", time.monotonic())
-            self._again = asyncio.get_running_loop().call_later(_OPEN_AGAIN_SECONDS, self._open)
+            self._again = self._loop.call_later(_OPEN_AGAIN_SECONDS, self._open)
             return
-        self._monitor = Reader(monitor, self._on_connection)
-        self._reader = Reader(socket, self._on_live)
+        self._monitor = Reader(monitor, self._on_connection, turns=self._turns)
+        self._reader = Reader(socket, self._on_live, turns=self._turns, receive=receive_batch)
         self._carry_out(self.cursor.connect(time.monotonic()))
 
     def _on_connection(self, frames: Frames) -> None:
@@ -165,9 +160,17 @@ class Stream:
             self.counts.undecodable += 1
             return
         batch = self._decode(frames[2])
-        if batch is not None:
-            seq = int.from_bytes(frames[1], "big")
-            self._carry_out(self.cursor.live(seq, batch, time.monotonic(), len(frames[2])))
+        if batch is None:
+            return
+        seq, now = int.from_bytes(frames[1], "big"), time.monotonic()
+        if self._is_draining or not self.cursor.follows(seq, batch, now):
+            self._carry_out(self.cursor.live(seq, batch, now, len(frames[2])))
+            return
+        # Nothing waits before it.
+        self.counts.batches += 1
+        self._apply(batch)
+        if self._view.busy:
+            self._drain()
 
     def _on_replayed(self, seq: int, payload: bytes, topic: str | None) -> None:
         if topic is not None and not topic.startswith(self.source.topic):
@@ -207,30 +210,29 @@ class Stream:
                 self._pending.append(step)
             elif type(step) is AskReplay:
                 self._ask(step.start)
-        if self._draining is None and (self._pending or self._view.busy):
+        if not self._is_draining and (self._pending or self._view.busy):
             self._drain()
-        self.counts.gaps += self.cursor.gaps - self._gaps
-        self._gaps = self.cursor.gaps
         if self.cursor.state is not self._shown:
             self._show()
 
     def _drain(self) -> None:
-        """Apply one portion of what waits."""
-        self._draining = None
+        """Apply what waits, as far as this turn of the loop allows."""
+        self._is_draining = False
+        if self._closed:
+            return
         pending, view = self._pending, self._view
-        until = time.perf_counter() + _PORTION_SECONDS
-        while pending and not view.busy:
+        until = self._turns.end()
+        while pending and not view.busy and time.perf_counter() <= until:
             self._apply(pending.popleft())
-            if time.perf_counter() > until:
-                break
-        loop = asyncio.get_running_loop()
         if view.busy:
-            self._draining = loop.call_later(_BUSY_SECONDS, self._drain)
+            self._is_draining = True
+            self._loop.call_later(_BUSY_SECONDS, self._drain)
         elif pending:
-            self._draining = loop.call_soon(self._drain)
+            self._is_draining = True
+            self._turns.later(self._drain)
         for part in (self._reader, self._replay):
             if part is not None:
-                part.hold(self._draining is not None)
+                part.hold(self._is_draining)
 
     def _apply(self, step: Batch | Reset) -> None:
         try:
@@ -244,6 +246,7 @@ class Stream:
             _log.exception("%s: a batch could not be applied", self._name)
             self._view.reset("fault")
             self.cursor.damaged("a batch could not be applied", time.monotonic())
+            self._show()
 
     def _reset(self, cause: str) -> None:
         _log.info("%s: view reset (%s)", self._name, cause)
@@ -262,7 +265,6 @@ class Stream:
         _log.log(logging.WARNING if bad else logging.INFO, "%s: view %s%s", self._name, state, why)
 
     def _ask(self, start: int) -> None:
-        self.counts.replays += 1
         if self._replay is not None:
             self._replay.close()
         endpoint = self.source.replay
@@ -271,6 +273,7 @@ class Stream:
             dealer(self._context, endpoint),
             start,
             limit_seconds=self._replay_seconds,
+            turns=self._turns,
             on_batch=self._on_replayed,
             on_end=self._on_replay_end,
         )

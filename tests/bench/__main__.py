@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import decision, ingest, match, memory, prompts, proxy, reset, workers
+from tests.bench import decision, ingest, latency, match, memory, prompts, proxy, reset, workers
 
 TABLES = {
     "decision": decision.main,
     "match": match.main,
     "ingest": ingest.main,
+    "latency": latency.main,
     "memory": memory.main,
     "reset": reset.main,
     "prompts": prompts.main,

@@ -93,7 +93,7 @@ def test_a_gap_is_filled_by_replay_and_held_batches_follow_once_each() -> None:
     cursor, log = live_at(1)
     log.take(cursor.live(4, batch(5.0), 0.0))
     log.take(cursor.live(5, batch(6.0), 0.0))
-    assert (cursor.state, cursor.gaps, log.asked) == (State.REPLAYING, 1, [1])
+    assert (cursor.state, cursor.counts.gaps, log.asked) == (State.REPLAYING, 1, [1])
     for seq in (1, 2, 3, 4):
         log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
     log.take(cursor.replay_ended(0.0))
@@ -105,7 +105,7 @@ def test_a_gap_without_replay_degrades_the_view_until_it_is_cleared() -> None:
     cursor, log = connected(can_replay=False)
     log.take(cursor.live(0, batch(1.0), 0.0))
     log.take(cursor.live(2, batch(3.0), 0.0))
-    assert (cursor.state, cursor.gaps) == (State.DEGRADED, 1)
+    assert (cursor.state, cursor.counts.gaps) == (State.DEGRADED, 1)
     assert "1 to 1" in cursor.why
     log.take(cursor.live(3, batch(4.0), 0.0))
     assert cursor.state is State.DEGRADED
@@ -152,7 +152,7 @@ def test_without_replay_a_lower_number_on_a_fresh_connection_is_a_restart_whatev
     assert (log.resets, log.applied) == (["restart"], [5.0])
     log.take(cursor.live(1, batch(6.0), 0.0))
     log.take(cursor.live(0, batch(5.0), 0.0))
-    assert (log.applied, cursor.duplicates) == ([5.0, 6.0], 1)
+    assert (log.applied, cursor.counts.duplicates) == ([5.0, 6.0], 1)
 
 
 def test_what_was_on_its_way_when_a_flush_was_answered_is_skipped_until_the_engines_own_clear() -> None:
@@ -161,7 +161,7 @@ def test_what_was_on_its_way_when_a_flush_was_answered_is_skipped_until_the_engi
     log.take(cursor.live(1, batch(2.0), 0.0))
     log.take(cursor.live(2, batch(3.0, Cleared()), 0.0))
     log.take(cursor.live(3, batch(4.0), 0.0))
-    assert (log.applied, cursor.skipped) == ([1.0, 3.0, 4.0], 1)
+    assert (log.applied, cursor.counts.skipped) == ([1.0, 3.0, 4.0], 1)
 
 
 def test_a_clear_that_never_comes_is_not_waited_for_for_ever() -> None:
@@ -321,7 +321,7 @@ def test_a_duplicate_is_dropped_and_counted() -> None:
     cursor, log = live_at(2)
     log.take(cursor.live(2, batch(3.0), 0.0))
     log.take(cursor.live(0, batch(1.0), 0.0))
-    assert (log.applied, cursor.duplicates, log.resets) == ([1.0, 2.0, 3.0], 2, [])
+    assert (log.applied, cursor.counts.duplicates, log.resets) == ([1.0, 2.0, 3.0], 2, [])
 
 
 def test_a_number_that_goes_back_with_newer_news_is_a_restart() -> None:

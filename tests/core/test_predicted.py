@@ -50,3 +50,27 @@ def test_ranks_do_not_end_each_others_predictions() -> None:
     one.settle(1)
     one.settle(1)
     assert index.match([1]).reach == {slot: 1}
+
+
+def test_deep_in_a_prompt_few_entries_say_where_it_reaches() -> None:
+    index = Index()
+    one, slot = predicted(index, bound=10_000)
+    keys = list(range(1, 40_001))
+    one.add(keys, 0.0)
+    assert len(one) < 2500
+    assert index.match(keys).reach == {slot: 40_000}
+    assert index.match(keys[:1000]).reach == {slot: 1000}
+    assert index.match([*keys[:20_000], *range(50_000, 51_000)]).reach == {slot: 20_000}
+    one.settle_all(keys)
+    assert (len(one), index.predicted) == (0, {})
+
+
+def test_a_prediction_may_begin_anywhere() -> None:
+    keys = list(range(1, 3001))
+    for start in (5, 1000, 1030, 2500):
+        index = Index()
+        one, slot = predicted(index, bound=10_000)
+        one.add(keys[:start], 0.0)
+        one.add(keys[start:], 0.0, start)
+        # At the end fewer than 32 blocks may be missing.
+        assert index.match(keys).reach[slot] in range(3000 - 31, 3001)

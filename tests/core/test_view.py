@@ -9,8 +9,9 @@ import pytest
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.decide import candidates
 from router.core.index import Index
+from router.core.places import MAX_TIERS
 from router.core.rank import Rank
-from router.core.view import MAX_TIERS, View
+from router.core.view import View
 from router.core.wire import Cleared, Event
 from tests.core.frames import BLOCK_SIZE, batch, removed, stored
 
@@ -325,7 +326,7 @@ def test_a_large_event_is_applied_in_pieces_and_in_order() -> None:
     while f.index.sweep(1000):
         pass
     assert f.view.blocks() == {"GPU": 1}
-    assert f.view.events == {"stored": 2, "removed": 2, "undecodable": 0}
+    assert f.view.events == {"stored": 2, "removed": 2}
 
 
 def test_a_long_prompt_that_is_contradicted_counts_no_more_at_once() -> None:
@@ -393,3 +394,39 @@ def test_extra_keys_for_fewer_blocks_than_stored_are_skipped() -> None:
     f = Fixture()
     f.apply(stored([10, 11], A + B, extras=[["x"]]))
     assert (f.view.blocks(), f.view.events["skipped_misaligned"]) == ({"GPU": 0}, 1)
+
+
+def test_one_block_that_others_hold_is_held_by_those_who_store_it_too() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=BLOCK_SIZE) for _ in range(3)]
+    for view in views:
+        view.apply(batch(stored([1], A), stored([2], B, 1), stored([3], C, 1), stored([2], B, 1)))
+    assert [view.blocks() for view in views] == [{"GPU": 3}] * 3
+    assert index.blocks == 3
+    views[0].apply(batch(removed([2])))
+    views[1].apply(batch(stored([9], B, 1)))
+    assert [view.resets["hash_conflict"] for view in views] == [0, 1, 0]
+    prompt = PromptBlocks(pack_tokens(A + B + END), 9, Namespace("m"))
+    ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
+    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [4, 0, 8]
+
+
+def test_a_parent_that_is_gone_is_not_followed() -> None:
+    f = Fixture()
+    f.apply(stored([1, 2], A + B), removed([2]), stored([3], C, 2))
+    assert f.view.events["orphaned"] == 1
+    assert f.overlap(A + B + C + END) == 4
+    f.apply(stored([2], B, 1))
+    assert f.overlap(A + B + C + END) == 12
+
+
+def test_a_rank_that_leaves_the_shared_hashes_leaves_none_of_its_own_there() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=BLOCK_SIZE) for _ in range(3)]
+    views[0].apply(batch(stored([1], B)))
+    for view in views[1:]:
+        view.apply(batch(stored([1], A), stored([2], C, 1)))
+    assert [view.resets["hash_conflict"] for view in views] == [0, 1, 1]
+    prompt = PromptBlocks(pack_tokens(A + C + END), 9, Namespace("m"))
+    ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
+    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [0, 8, 8]

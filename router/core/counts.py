@@ -1,0 +1,22 @@
+"""What a rank's streams have done since its worker was added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StreamCounts:
+    """Kept by a stream and its cursor; a new stream of the same rank goes on counting.
+
+    `batches` applied, those `undecodable`, those that `clears` the view; `gaps` found, `replays` asked for,
+    `duplicates` dropped, and batches `skipped` as older than a reset.
+    """
+
+    batches: int = 0
+    undecodable: int = 0
+    clears: int = 0
+    gaps: int = 0
+    replays: int = 0
+    duplicates: int = 0
+    skipped: int = 0

@@ -1,0 +1,71 @@
+"""Where the blocks of one rank lie: its tiers, and its groups of full attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.core.states import States
+    from router.core.wire import Stored
+
+# Only full attention says that a prefix is usable; sliding windows and Mamba groups do not (vLLM 0.32).
+_PREFIX_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+MAX_TIERS = 8
+MAX_GROUPS = 8
+
+
+class Places:
+    """The planes that one slot uses, found by tier and group; `tiers` by name."""
+
+    __slots__ = ("_bit", "_groups", "_known", "_states", "tiers")
+
+    def __init__(self, states: States, bit: int) -> None:
+        self._states = states
+        self._bit = bit
+        self.tiers: dict[str, int] = {}
+        self._groups: dict[int, int] = {}
+        # By tier, group and kind of group.
+        self._known: dict[tuple[str, int, str | None], int] = {}
+
+    def of(self, event: Stored) -> int | None:
+        """Return the plane of a store such as has come before, None when none has."""
+        return self._known.get((event.tier, event.group, event.kind))
+
+    def group(self, event: Stored) -> int | None:
+        """Return the number of an event's group among those of full attention, None when it is none.
+
+        Engines that do not say what a group is (before vLLM 0.32) are taken by their first.
+        """
+        group = self._groups.get(event.group)
+        if event.kind is None:
+            return group if group is not None or self._groups else 0
+        if event.kind not in _PREFIX_KINDS or (group is None and len(self._groups) >= MAX_GROUPS):
+            return None
+        return len(self._groups) if group is None else group
+
+    def is_one_too_many(self, tier: str) -> bool:
+        """Say whether there are as many tiers as there may be, and this is another one."""
+        return tier not in self.tiers and len(self.tiers) >= MAX_TIERS
+
+    def open(self, event: Stored, number: int) -> int:
+        """Return the plane of a store; a rank's further groups must then hold every block too."""
+        if event.group not in self._groups:
+            self._groups[event.group] = number
+            if number:
+                self._states.group_slot(number, self._bit)
+        if event.tier not in self.tiers:
+            self.tiers[event.tier] = self._states.plane(event.tier, 0)
+        plane = self._states.plane(event.tier, number) if number else self.tiers[event.tier]
+        self._known[event.tier, event.group, event.kind] = plane
+        return plane
+
+    def skips(self, group: int) -> bool:
+        """Say whether events of a group are none of this view's."""
+        return bool(self._groups) and group not in self._groups
+
+    def plane(self, tier: str, group: int) -> int | None:
+        """Return the plane of a tier and group, None when nothing was ever stored in the tier."""
+        if tier not in self.tiers:
+            return None
+        number = self._groups.get(group)
+        return self._states.plane(tier, number) if number else self.tiers[tier]
