@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,25 +16,34 @@ import uvicorn
 import uvloop
 
 from router.api.admin import admin_routes
+from router.api.admission import Admission, Capacity
 from router.api.completions import Completions
 from router.api.control import control_app
 from router.api.dispatch import Dispatcher
 from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.planner import Planner
+from router.api.retries import Retries
+from router.core.breaker import BreakerRules
 from router.core.cost import POLICIES, Weights
 from router.errors import ConfigError
+from router.fleet.allowed import Allowed
 from router.fleet.fleet import Fleet
+from router.fleet.limits import ViewLimits
+from router.fleet.membership import Membership
 from router.fleet.snapshot import snapshot
-from router.fleet.worker import ViewLimits
+from router.front import Front
 from router.observe import logs
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
+from router.pairs.choice import Judge
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
 from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
+from router.proxy.keepalive import keep_alive
 from router.proxy.limits import Limits
+from router.proxy.upstream import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -49,16 +59,13 @@ _COLLECT_AFTER = 50_000
 _log = logging.getLogger(__name__)
 
 
-def build(config: Config, tokenizers: TokenizerStore) -> Edge:
+def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
     """Return the application; needs a running loop."""
     metrics = Metrics()
+    limits = _limits(config)
     fleet = Fleet(
         config.workers,
-        upstream_limits=Limits(
-            connect_seconds=config.connect_seconds,
-            first_byte_seconds=config.first_byte_seconds,
-            idle_seconds=config.idle_seconds,
-        ),
+        upstream_limits=limits,
         view_limits=ViewLimits(
             predicted_ttl=config.predicted_ttl_seconds,
             approximate_ttl=config.approximate_ttl_seconds,
@@ -68,10 +75,20 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         ),
         probe_seconds=config.probe_seconds,
         prepare=tokenizers.prepare,
+        connect=partial(Upstream, tls=front.worker_tls, key=config.worker_api_key),
+        breaker=BreakerRules(
+            failures=config.breaker_failures,
+            share=config.breaker_share,
+            outlier=config.breaker_outlier,
+            seconds=config.breaker_seconds,
+            statuses=frozenset(config.breaker_codes),
+        ),
     )
+    membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     metrics.index = fleet.index.size
     reader = PromptReader()
-    policy, weights, rng = POLICIES[config.policy], _weights(config), Random()
+    policy = POLICIES[config.policy]
+    judge = Judge(fleet.index, policy, _weights(config), Random(), config.pd_min_uncached)
     planner = Planner(
         fleet,
         reader,
@@ -84,35 +101,52 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         fleet.start()
+        watch = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
         try:
             yield
         finally:
+            if watch is not None:
+                watch.cancel()
+            await membership.close()
             await fleet.close()
             await tokenizers.close()
             reader.close()
 
     metrics.token_checks = tokenizers.check.totals
+    if front.door is not None:
+        metrics.clients = front.door.counts
 
     def rows() -> list[WorkerRow]:
         return snapshot(fleet.workers.values(), tokenizers.mode)
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
+    capacity = Capacity(
+        config.max_inflight, config.max_worker_inflight, config.queue_size, config.queue_seconds
+    )
+    admission = Admission(capacity, lambda rank: fleet.worker_of(rank).requests(), metrics.waits)
+    metrics.waiting, metrics.turned_away = (lambda: admission.waiting), admission.refused
+    fleet.on_change = partial(asyncio.get_running_loop().call_soon, admission.advance)
     dispatcher = Dispatcher(
         fleet,
         planner,
         metrics,
-        policy=policy,
-        weights=weights,
-        retries=config.retries,
+        judge,
+        retries=Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor),
+        admission=admission,
         hold_seconds=config.hold_seconds,
-        rng=rng,
     )
     completions = Completions(
-        planner, dispatcher, metrics, max_body_bytes=config.max_body_bytes, bodies=bodies
+        planner,
+        dispatcher,
+        admission,
+        metrics,
+        max_body_bytes=config.max_body_bytes,
+        bodies=bodies,
+        limits=limits,
     )
     control = control_app(
         fleet,
-        Explainer(fleet, planner, policy=policy, weights=weights, rng=rng),
+        Explainer(fleet, planner, judge),
         Exposition(metrics, rows),
         rows,
         max_body_bytes=config.max_body_bytes,
@@ -120,8 +154,10 @@ def build(config: Config, tokenizers: TokenizerStore) -> Edge:
         lifespan=lifespan,
     )
     if config.admin_key is not None:
-        control.include_router(admin_routes(fleet, config.admin_key))
-    return Edge(completions, control, stopping=fleet.stop_waiting)
+        control.include_router(admin_routes(fleet, membership, config.admin_key))
+    return Edge(
+        completions, control, stopping=fleet.stop_waiting, forwarding=front.forwarding, door=front.door
+    )
 
 
 class Server(uvicorn.Server):
@@ -141,6 +177,9 @@ class Server(uvicorn.Server):
 def run(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Raises ConfigError for what cannot be opened or loaded."""
     logs.configure(config.log_level)
+    if not config.workers and not config.worker_allow:
+        _log.warning("there is no worker, and without --worker-allow none can be added")
+    front = Front(config)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
     listening = _listen(config.host, config.port)
     # uvicorn stops on these signals and then raises them again; the process has ended well by then.
@@ -148,7 +187,7 @@ def run(config: Config) -> None:
         signal.signal(number, lambda *_: None)
     _spare_the_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, tokenizers, listening))
+        runner.run(_serve(config, tokenizers, listening, front))
 
 
 def _spare_the_collector() -> None:
@@ -169,6 +208,7 @@ def _listen(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keep_alive(listening)
         listening.bind(address)
         listening.listen(_BACKLOG)
     except OSError as error:
@@ -176,10 +216,14 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.socket) -> None:
+async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.socket, front: Front) -> None:
     host, port = listening.getsockname()[:2]
-    _log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-    edge = build(config, tokenizers)
+    _log.info("listening on %s://%s:%d", front.scheme, f"[{host}]" if ":" in host else host, port)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(logs.log_lost_exception)
+    loop.add_signal_handler(signal.SIGHUP, front.reload)
+    edge = build(config, tokenizers, front)
+    tls = front.tls
     server = Server(
         uvicorn.Config(
             edge,
@@ -193,10 +237,21 @@ async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.s
             date_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=config.grace_seconds,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context,
         ),
         edge.stopping,
     )
     await server.serve(sockets=[listening])
+
+
+def _limits(config: Config) -> Limits:
+    limits = Limits(
+        connect_seconds=config.connect_seconds,
+        first_byte_seconds=config.first_byte_seconds,
+        idle_seconds=config.idle_seconds,
+        total_seconds=config.total_seconds,
+    )
+    return limits.with_routes(config.route_limits)
 
 
 def _weights(config: Config) -> Weights:

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+from router.api.keys import KEY
 from router.config_file import read_file
 from router.core.cost import DEFAULT_POLICY, POLICIES
 from router.errors import ConfigError
 from router.fleet import spec
+from router.proxy.route_limits import EXPECTED as ROUTE_LIMITS_FORM
+from router.proxy.route_limits import RouteLimits, parse_route_limits, route_limits_from_mapping
 from router.setting import Given, Kind, Option, Setting, integer, number, one_of, word
 
 if TYPE_CHECKING:
@@ -30,9 +34,19 @@ def _read_worker(value: str | dict[object, object]) -> spec.WorkerSpec:
     return spec.parse_worker(value) if isinstance(value, str) else spec.from_mapping(value)
 
 
+def _read_network(text: str) -> IPv4Network | IPv6Network:
+    return ip_network(text)  # raises ValueError, also for an address within the range it means
+
+
+def _read_route_limits(value: str | dict[object, object]) -> RouteLimits:
+    return parse_route_limits(value) if isinstance(value, str) else route_limits_from_mapping(value)
+
+
 HOST = word("a host name or address", "HOST", r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?")
+NETWORK = Kind("a range of addresses such as 10.0.0.0/8", _read_network, "CIDR")
 WORKER = Kind("URL[,setting=value...]", _read_worker, "WORKER", takes=(str, dict))
 PATH = word("a path", "PATH", r"[^\0]+")
+ROUTE_LIMITS = Kind(ROUTE_LIMITS_FORM, _read_route_limits, "LIMITS", takes=(str, dict))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,15 @@ class Config:
         float,
         Setting(number(0, 1e6), "Policy kv: what each request running on a worker counts for", "tokens"),
     ] = 512.0
+    pd_min_uncached: Annotated[
+        int,
+        Setting(
+            integer(0, 10**7),
+            "Where there are prefill and decode workers: a prompt of which a worker that can do all of a "
+            "request (role both, or vLLM's decode) would compute less goes to that worker; 0 is never",
+            "tokens",
+        ),
+    ] = 0
     predicted_ttl_seconds: Annotated[
         float,
         Setting(
@@ -150,17 +173,189 @@ class Config:
             word("16 or more characters without spaces", "KEY", r"[!-~]{16,}"),
             "Key of the /admin routes (Authorization: Bearer KEY), which exist only when there is one; "
             "better given as a variable or in the file than as a flag that a process list shows",
+            secret=True,
         ),
     ] = None
+    api_keys: Annotated[
+        str | None,
+        Setting(
+            PATH,
+            "File of the keys that clients need (Authorization: Bearer KEY, or x-api-key), one a line, with "
+            "name=, requests-per-second=, burst= and prompt-tokens-per-minute= behind it as wanted; read "
+            "again when it changes",
+        ),
+    ] = None
+    api_key: Annotated[
+        tuple[str, ...],
+        Setting(
+            word("8 or more characters without spaces", "KEY", KEY),
+            "A key that clients may use besides; better given as a variable, which may hold several, than as "
+            "a flag that a process list shows",
+            repeated=True,
+            secret=True,
+        ),
+    ] = ()
+    protect_metrics: Annotated[
+        str, Setting(one_of(("off", "on")), "Whether /metrics needs a client's key, too")
+    ] = "off"
+    forward_authorization: Annotated[
+        str,
+        Setting(
+            one_of(("off", "on")), "Whether workers see the keys of clients where the router checks them"
+        ),
+    ] = "off"
+    worker_api_key: Annotated[
+        str | None,
+        Setting(
+            word("characters without spaces", "KEY", r"[!-~]+"),
+            "Key of the workers' own, sent with everything that they are asked, instead of clients' keys",
+            secret=True,
+        ),
+    ] = None
+    worker_ca: Annotated[
+        str | None,
+        Setting(
+            PATH,
+            "PEM file of the authorities that workers' certificates must be signed by; else the system's",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        str | None,
+        Setting(PATH, "PEM file of a certificate and its chain: serve HTTPS; read again on SIGHUP"),
+    ] = None
+    tls_key: Annotated[
+        str | None, Setting(PATH, "PEM file of the certificate's key, where that is a file of its own")
+    ] = None
+    tls_client_ca: Annotated[
+        str | None,
+        Setting(PATH, "PEM file of the authorities that clients' certificates must be signed by"),
+    ] = None
+    forwarded_allow: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Setting(
+            NETWORK,
+            "Range of addresses of proxies in front of the router, whose X-Forwarded-* are added to; those "
+            "of others are replaced. Repeat the flag for several",
+            repeated=True,
+        ),
+    ] = ()
+    total_seconds: Annotated[
+        float,
+        Setting(
+            number(0, DAY),
+            "Limit on a request, from its arrival to the end of its answer; 0 is none",
+            "seconds",
+        ),
+    ] = 0.0
+    route_limits: Annotated[
+        tuple[RouteLimits, ...],
+        Setting(
+            ROUTE_LIMITS,
+            "Time limits of one route in seconds, of connect=, first-byte=, idle= and total=, such as "
+            "/v1/embeddings,first-byte=5,total=30; repeat the flag for every route; the file a list of such "
+            "texts or of mappings with path and the same keys",
+            repeated=True,
+        ),
+    ] = ()
     log_level: Annotated[
         str, Setting(one_of(("debug", "info", "warning", "error")), "Least severe lines logged on stderr")
     ] = "info"
+    retry_share: Annotated[
+        float, Setting(number(0, 1), "Most retries, as a share of the requests of the last ten seconds")
+    ] = 0.2
+    retry_floor: Annotated[
+        float, Setting(number(0, 1e6), "Retries a second that are allowed besides, however few requests come")
+    ] = 10.0
+    breaker_failures: Annotated[
+        int, Setting(integer(0, 10**6), "Failures in a row that take a worker out; 0 is never")
+    ] = 5
+    breaker_share: Annotated[
+        float,
+        Setting(
+            number(0, 1),
+            "Share of failures among a worker's requests of the last ten seconds, of which there must be 20, "
+            "that takes it out; 0 is never",
+        ),
+    ] = 0.5
+    breaker_outlier: Annotated[
+        float,
+        Setting(
+            number(0, 1000),
+            "A worker that fails so many times as often as the others of its model, and a tenth of its "
+            "requests, is taken out; 0 is never",
+        ),
+    ] = 5.0
+    breaker_codes: Annotated[
+        tuple[int, ...],
+        Setting(
+            integer(400, 599),
+            "Status of a worker's answer that counts as its failure; repeat the flag for several",
+            repeated=True,
+        ),
+    ] = (500, 502, 504)
+    breaker_seconds: Annotated[
+        float,
+        Setting(
+            number(0.05, 3600),
+            "How long a worker is taken out at first; doubled up to a minute by each trial that fails. The "
+            "last worker of a model is never taken out",
+            "seconds",
+        ),
+    ] = 5.0
+    worker_allow: Annotated[
+        tuple[IPv4Network | IPv6Network, ...],
+        Setting(
+            NETWORK,
+            "Range of addresses, such as 10.0.0.0/8, in which POST /admin/workers may add workers and their "
+            "events may be; repeat the flag for several. Without it none can be added",
+            repeated=True,
+        ),
+    ] = ()
+    drain_seconds: Annotated[
+        float,
+        Setting(
+            number(0, DAY),
+            "How long the requests of a worker that is removed may take to end before they are cut",
+            "seconds",
+        ),
+    ] = 300.0
+    max_inflight: Annotated[
+        int,
+        Setting(
+            integer(0, 10**6),
+            "Most requests under way at all workers together; what is over it waits; 0 is no limit",
+            "requests",
+        ),
+    ] = 0
+    max_worker_inflight: Annotated[
+        int,
+        Setting(
+            integer(0, 10**6),
+            "Most requests under way at one worker; what finds all of them full waits; 0 is no limit",
+            "requests",
+        ),
+    ] = 0
+    queue_size: Annotated[
+        int,
+        Setting(
+            integer(0, 10**6),
+            "Most requests of one model that wait for room, by the priority in x-kv-router-priority (-999 to "
+            "999, higher first); more are answered with 429",
+            "requests",
+        ),
+    ] = 1024
+    queue_seconds: Annotated[
+        float,
+        Setting(number(0, DAY), "Longest wait for room, then 429", "seconds"),
+    ] = 30.0
 
 
 HINTS = get_type_hints(Config, include_extras=True)
 OPTIONS = {
     field.name: Option(
-        field.name, HINTS[field.name].__metadata__[0], None if field.default is MISSING else field.default
+        field.name,
+        HINTS[field.name].__metadata__[0],
+        None if field.default is MISSING or field.default == () else field.default,
     )
     for field in fields(Config)
 }
@@ -180,7 +375,7 @@ def load(flags: Mapping[str, str | Sequence[str]], environ: Mapping[str, str]) -
     if paths:
         layers.append(read_file(CONFIG_FILE.read(paths[0])))
     config = Config(**{"workers": (), **ChainMap(*map(_read_layer, layers))})
-    _check_workers(config.workers)
+    _check_workers(config)
     return config
 
 
@@ -231,12 +426,13 @@ def _read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
     return {name: OPTIONS[name].read(given) for name, given in layer.items()}
 
 
-def _check_workers(workers: Sequence[spec.WorkerSpec]) -> None:
-    if not workers:
+def _check_workers(config: Config) -> None:
+    if not config.workers and config.admin_key is None:
         raise ConfigError(
-            "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file"
+            "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
+            "(or --admin-key, to add them later)"
         )
-    counted = Counter(worker.url.rstrip("/") for worker in workers)
+    counted = Counter(worker.url.rstrip("/") for worker in config.workers)
     for url, times in counted.items():
         if times > 1:
             raise ConfigError(f"worker {url} given {times} times: expected each --worker URL once")

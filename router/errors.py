@@ -65,6 +65,20 @@ class NotPermitted(RouterError):
     status, type, code = 403, "permission_error", "address_not_allowed"
 
 
+class RequestTooSlow(RouterError):
+    """The client took longer over its request than its route allows in all."""
+
+    fault = "client"
+    status, type, code = 408, "invalid_request_error", "request_timeout"
+
+
+class RateLimited(RouterError):
+    """The client has used what it may; in `retry_after` seconds it may more."""
+
+    fault = "client"
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
 class UnknownWorker(RouterError):
     """The fleet has no such worker."""
 
@@ -73,10 +87,21 @@ class UnknownWorker(RouterError):
 
 
 class NoRoute(RouterError):
-    """There is no such route, or not with this method."""
+    """There is no such route."""
 
     fault = "client"
     status, type, code = 404, "invalid_request_error", "no_route"
+
+
+class WrongMethod(RouterError):
+    """The route is there, and takes other methods: `allow` says which."""
+
+    fault = "client"
+    status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+    def __init__(self, message: str, *, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
 
 
 class Busy(RouterError):
@@ -133,6 +158,13 @@ class Stopping(RouterError):
 
     fault = "router"
     status, type, code = 503, "service_unavailable", "stopping"
+
+
+class TookTooLong(RouterError):
+    """The answer was not complete within the time that its route allows in all."""
+
+    fault = "worker"
+    status, type, code = 504, "upstream_error", "total_timeout"
 
 
 class UpstreamFailed(RouterError):

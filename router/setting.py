@@ -89,6 +89,7 @@ class Setting:
     help: str
     unit: str = ""
     repeated: bool = False
+    secret: bool = False  # a wrong value is not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ class Option:
     @property
     def shown_default(self) -> str:
         """Its default as an operator would write it, or `none`."""
+        if isinstance(self.default, tuple):
+            return " ".join(map(str, self.default))
         if isinstance(self.default, float):
             return f"{self.default:.16g}"
         return "none" if self.default is None else str(self.default)
@@ -139,7 +142,8 @@ class Option:
             raise ConfigError(f"{given.source}: {error.message}") from None
         except ValueError:
             pass
-        raise ConfigError(f"{given.source}: expected {self.limits}, got {_shown(given.value)}")
+        got = "another value" if self.setting.secret else _shown(given.value)
+        raise ConfigError(f"{given.source}: expected {self.limits}, got {got}")
 
 
 def _shown(value: str | dict[str, str] | list[Given]) -> str:

@@ -52,7 +52,13 @@ def refusal(*arguments: str, **environ: str) -> str:
         (["--config="], "--config: expected a path, got ''"),
         (["--port"], "Option '--port' requires an argument."),
         (["extra"], "Got unexpected extra argument (extra)"),
-        ([], "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file"),
+        (
+            [],
+            (
+                "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
+                "(or --admin-key, to add them later)"
+            ),
+        ),
     ],
 )
 def test_a_wrong_flag_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:

@@ -13,6 +13,7 @@ from router.config import ALL_OPTIONS, OPTIONS, Config, load
 from router.core.cost import POLICIES, Weights
 from router.errors import ConfigError
 from router.fleet.spec import parse_worker
+from router.proxy.route_limits import RouteLimits
 from router.setting import Given
 
 URL = "http://127.0.0.1:30000"
@@ -60,7 +61,9 @@ def test_the_weights_are_by_default_those_of_the_policy() -> None:
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS.values() if o.default is not None])
 def test_a_default_as_shown_reads_back_as_itself(option: Any) -> None:
-    assert option.read(Given("here", option.shown_default)) == option.default
+    shown = option.shown_default
+    parts = [Given("here", part) for part in shown.split()]
+    assert option.read(Given("here", parts if option.setting.repeated else shown)) == option.default
 
 
 def test_names_in_flags_environment_and_file_follow_from_the_field() -> None:
@@ -235,9 +238,27 @@ def test_one_worker_given_twice_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("file", [None, "", "workers: []"])
 def test_no_worker_at_all_is_refused(path: Path, file: str | None) -> None:
     message = refusal(path, file, environ={"KV_ROUTER_WORKER": ""})
-    assert (
-        message == "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file"
+    assert message == (
+        "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
+        "(or --admin-key, to add them later)"
     )
+
+
+def test_with_an_admin_key_workers_can_come_later(path: Path) -> None:
+    given = {"KV_ROUTER_WORKER": "", "KV_ROUTER_ADMIN_KEY": "0123456789abcdef"}
+    assert loaded(path, environ=given).workers == ()
+
+
+def test_ranges_of_addresses_are_read_as_they_are_meant(path: Path) -> None:
+    config = loaded(path, "worker_allow: [10.0.0.0/8, 'fd00::/8', 127.0.0.1]")
+    assert list(map(str, config.worker_allow)) == ["10.0.0.0/8", "fd00::/8", "127.0.0.1/32"]
+    for wrong in ("10.0.0.1/8", "10.0.0.0/33", "host", ""):
+        message = refusal(path, flags={"worker_allow": (wrong,)})
+        assert message.startswith("--worker-allow: expected a range of addresses such as 10.0.0.0/8, got ")
+
+
+def test_statuses_are_given_one_by_one(path: Path) -> None:
+    assert loaded(path, environ={"KV_ROUTER_BREAKER_CODE": "500 529"}).breaker_codes == (500, 529)
 
 
 def test_a_directory_and_bytes_that_are_no_text_are_refused(path: Path) -> None:
@@ -301,3 +322,28 @@ def test_any_text_as_a_file_makes_a_config_or_a_refusal(text: str) -> None:
 def test_any_text_as_a_flag_makes_a_config_or_a_refusal_that_names_it(option: Any, text: str) -> None:
     found = config_or_refusal({option.name: text})
     assert isinstance(found, Config) or found.startswith(f"{option.flag}: expected ")
+
+
+@pytest.mark.parametrize("name", ["admin_key", "worker_api_key", "api_key"])
+def test_a_wrong_secret_is_not_shown(path: Path, name: str) -> None:
+    wrong = "ke y"
+    message = refusal(path, f"{name}: {[wrong] if name == 'api_key' else wrong}")
+    assert wrong not in message
+    assert "got another value" in message
+
+
+def test_the_variable_holds_several_keys(path: Path) -> None:
+    assert loaded(path, environ={"KV_ROUTER_API_KEY": "first-key second-key"}).api_key == (
+        "first-key",
+        "second-key",
+    )
+
+
+def test_limits_of_a_route_in_the_file_are_a_text_or_a_mapping(path: Path) -> None:
+    file = "route_limits:\n- /v1/x,total=5\n- path: /v1/y\n  first_byte: 1\n  idle: 0"
+    assert loaded(path, file).route_limits == (
+        RouteLimits("/v1/x", total=5.0),
+        RouteLimits("/v1/y", first_byte=1.0, idle=0.0),
+    )
+    said = refusal(path, "route_limits:\n- path: /v1/y\n  last: 1")
+    assert said.startswith("router.yaml:2: route_limits: limits of route '/v1/y': setting: expected one of")

@@ -1,8 +1,9 @@
-"""The operator's routes: control calls to one worker or all, and whole weight syncs. Only with a key."""
+"""The operator's routes: who is in the fleet, control calls, whole weight syncs. Only with a key."""
 
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,18 +11,23 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from router.engines.control import ACTIONS, Action
-from router.errors import BadRequest, NotAllowed, UnknownWorker
+from router.errors import BadRequest, ConfigError, NotAllowed, UnknownWorker
 from router.fleet.control import Result, WeightSync, all_ok, control_all
 from router.fleet.fleet import Fleet
+from router.fleet.membership import Membership
+from router.fleet.snapshot import snapshot
+from router.fleet.spec import WorkerSpec, from_mapping, parse_worker
 from router.fleet.worker import Worker
 from router.proxy.body import read_body
 
+_JSON = "application/json"
 # A control call's body is small: names, paths, modes.
 _MAX_BODY_BYTES = 1 << 20
 _REFUSED = 502
+_OF_MEMBERSHIP = ("drain", "undrain")
 
 
-def admin_routes(fleet: Fleet, key: str) -> APIRouter:
+def admin_routes(fleet: Fleet, membership: Membership, key: str) -> APIRouter:
     """Return the routes, each of which needs `Authorization: Bearer KEY`."""
     expected = b"Bearer " + key.encode()
 
@@ -31,6 +37,8 @@ def admin_routes(fleet: Fleet, key: str) -> APIRouter:
             raise NotAllowed("this route needs the admin key: Authorization: Bearer KEY")
 
     routes = APIRouter(prefix="/admin", dependencies=[Depends(allowed)])
+
+    _add_membership_routes(routes, fleet, membership)
 
     @routes.post("/fleet/{action}")
     async def control_fleet(action: str, request: Request) -> Response:
@@ -54,12 +62,65 @@ def admin_routes(fleet: Fleet, key: str) -> APIRouter:
     return routes
 
 
+def _add_membership_routes(routes: APIRouter, fleet: Fleet, membership: Membership) -> None:
+    @routes.post("/workers")
+    async def add(request: Request) -> Response:
+        """Add a worker: text as on the command line, plain or as JSON, or a mapping as in the file."""
+        worker = await membership.add(_spec(await read_body(request.receive, _MAX_BODY_BYTES)))
+        return Response(_row(worker), status_code=201, media_type=_JSON)
+
+    @routes.delete("/workers/{name:path}")
+    async def remove(name: str, request: Request) -> Response:
+        """Drain a worker, then remove it; its requests may take so many `seconds`, then they are cut."""
+        worker = _named(fleet, name)
+        cut = await membership.remove(worker, _seconds(request))
+        body = {"removed": worker.url, "requests_cut": cut}
+        return Response(msgspec.json.encode(body), media_type=_JSON)
+
+    @routes.post("/workers/{name:path}/drain")
+    async def drain(name: str) -> Response:
+        """Send no more requests to a worker."""
+        worker = _named(fleet, name)
+        membership.drain(worker)
+        return Response(_row(worker), media_type=_JSON)
+
+    @routes.post("/workers/{name:path}/undrain")
+    async def undrain(name: str) -> Response:
+        """Send requests to a worker again."""
+        worker = _named(fleet, name)
+        membership.undrain(worker)
+        return Response(_row(worker), media_type=_JSON)
+
+
+def _row(worker: Worker) -> bytes:
+    return msgspec.json.encode(snapshot([worker])[0])
+
+
+def _spec(body: bytes) -> WorkerSpec:
+    """Read a worker's settings; a body that is neither JSON text nor a mapping is the text itself."""
+    try:
+        given = msgspec.json.decode(body, type=str | dict[Any, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        given = body.decode(errors="replace")
+    try:
+        return parse_worker(given) if isinstance(given, str) else from_mapping(given)
+    except ConfigError as error:
+        raise BadRequest(error.message, param=error.param) from None
+
+
+def _seconds(request: Request) -> float | None:
+    text = request.query_params.get("seconds")
+    if text is None or re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
+        return None if text is None else float(text)
+    raise BadRequest(f"seconds: expected a number, got {text!r:.60}", param="seconds")
+
+
 def _answer(results: dict[str, Result]) -> Response:
     """Answer 200 when every worker did it, else 502; the results by worker either way."""
     ok = all_ok(results)
     shown = {url: _shown(result) for url, result in results.items()}
     body = msgspec.json.encode({"ok": ok, "workers": shown})
-    return Response(body, status_code=200 if ok else _REFUSED, media_type="application/json")
+    return Response(body, status_code=200 if ok else _REFUSED, media_type=_JSON)
 
 
 def _shown(result: Result) -> Result:
@@ -73,7 +134,8 @@ def _action(name: str) -> Action:
     for action in ACTIONS:
         if action == name:
             return action
-    raise BadRequest(f"action: expected one of {', '.join(ACTIONS)}, got {name!r:.60}", param="action")
+    known = ", ".join((*ACTIONS, *_OF_MEMBERSHIP))
+    raise BadRequest(f"action: expected one of {known}, got {name!r:.60}", param="action")
 
 
 async def _body(request: Request) -> dict[str, Any]:

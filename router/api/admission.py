@@ -9,21 +9,28 @@ can bear costs the router little more than reading it.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.core.waiting import Line, Place
-from router.errors import QueueFull, RouterError
+from router.errors import BadRequest, QueueFull, RouterError
 from router.proxy.drive import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from router.core.rank import Rank
     from router.observe.histogram import Histogram
+    from router.proxy.headers import Field
 
     Look = Callable[[], list[Rank]]
+
+
+PRIORITY = b"x-kv-router-priority"
+_NUMBER = re.compile(rb"-?[0-9]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class Admission:
 
     def __init__(self, capacity: Capacity, load_of: Callable[[Rank], int], waits: Histogram) -> None:
         self._capacity = capacity
+        self._is_open = not (capacity.in_all or capacity.per_worker)
         self._load_of = load_of
         self._waits = waits
         self._lines: dict[str, Line[_Waiting]] = {}
@@ -73,10 +81,16 @@ class Admission:
         """How many requests wait."""
         return sum(map(len, self._lines.values()))
 
-    def check(self, model: str, priority: int) -> None:
-        """Raise QueueFull for a request that would find no room and no place in its line either."""
+    def check(self, headers: Iterable[Field]) -> Callable[[str], None] | None:
+        """Return what raises QueueFull for a request that would find no place in the line of its model.
+
+        None when there is no line.
+        """
+        return partial(self._check, priority(headers)) if self._lines else None
+
+    def _check(self, rank: int, model: str) -> None:
         line = self._lines.get(model)
-        if line is not None and not line.takes(priority):
+        if line is not None and not line.takes(rank):
             raise self._refused("full")
 
     def free(self, ranks: list[Rank]) -> list[Rank]:
@@ -87,20 +101,19 @@ class Admission:
         most = capacity.per_worker
         return [rank for rank in ranks if self._load_of(rank) < most] if most else ranks
 
-    async def enter(self, model: str, priority: int, ranks: list[Rank], look: Look) -> list[Rank]:
-        """Return those of `ranks` that have room, at once or after a wait; then `leave` must be called.
+    def take(self, model: str, ranks: list[Rank]) -> list[Rank] | None:
+        """Return those of `ranks` that have room, None when the request has to `wait`.
 
-        `look` tells anew which ranks there are. Raises QueueFull. Two comparisons when there is room.
+        Not None: a place is taken, and `leave` must be called. About 0.2 us.
         """
-        free = self.free(ranks) if model not in self._lines else []
-        if not free:
-            free = await self._wait(model, priority, look)
-        else:
-            self.under_way += 1
+        free = ranks if self._is_open else self.free(ranks)
+        if not free or model in self._lines:
+            return None
+        self.under_way += 1
         return free
 
     def leave(self) -> None:
-        """Give back what `enter` has taken, to whoever is first in a line."""
+        """Give back what `take` or `wait` has taken, to whoever is first in a line."""
         self.under_way -= 1
         if self._lines:
             self.advance()
@@ -134,7 +147,11 @@ class Admission:
         first = self._lines[model].first
         return first.order if first is not None else (0, 0)
 
-    async def _wait(self, model: str, priority: int, look: Look) -> list[Rank]:
+    async def wait(self, model: str, priority: int, look: Look) -> list[Rank]:
+        """Wait in line, and return the ranks that have room then; `leave` must be called.
+
+        `look` tells anew which ranks there are. Raises QueueFull, and what `look` raises.
+        """
         began = perf_counter()
         waiting = _Waiting(look, Waiter(self._loop))
         place = self._enter(model, priority, waiting)
@@ -192,3 +209,11 @@ _REASONS = {
     "timeout": "no worker had room for the request in time",
     "ousted": "a request of higher priority has taken this one's place in the line",
 }
+
+
+def priority(headers: Iterable[Field]) -> int:
+    """Return what a request's x-kv-router-priority says, 0 without. Raises BadRequest for anything else."""
+    value = next((value for name, value in headers if name == PRIORITY), b"0")
+    if not _NUMBER.fullmatch(value):
+        raise BadRequest(f"{PRIORITY.decode()}: expected a whole number from -999 to 999, higher goes first")
+    return int(value)

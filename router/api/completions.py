@@ -13,19 +13,25 @@ from typing import TYPE_CHECKING
 
 from router.api.answers import send_error
 from router.api.exchange import CLIENT_CLOSED_REQUEST, Exchange
-from router.errors import RouterError, Stopping
+from router.api.refusal import Refused
+from router.errors import RouterError, Stopping, UpstreamFailed
 from router.proxy.body import body_of
+from router.proxy.deadline import Deadline
 from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.relay import interrupt
 
 if TYPE_CHECKING:
+    from router.api.admission import Admission
     from router.api.dispatch import Dispatcher
+    from router.api.keys import Client
     from router.api.planner import Planner
     from router.observe.metrics import Metrics
     from router.prompts.request import Kind
     from router.proxy.body import BodyBudget
     from router.proxy.cycle import Cycle
+    from router.proxy.limits import Limits
 
+_SHOWN_BYTES = 64
 _log = logging.getLogger(__name__)
 
 
@@ -36,39 +42,65 @@ class Completions:
         self,
         planner: Planner,
         dispatcher: Dispatcher,
+        admission: Admission,
         metrics: Metrics,
         *,
         max_body_bytes: int,
         bodies: BodyBudget,
+        limits: Limits,
     ) -> None:
         self._planner = planner
         self._dispatcher = dispatcher
+        self._admission = admission
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
         self._bodies = bodies
+        self._limits = limits
+        self._timed = bool(limits.total_seconds or limits.routes)
+        self._loop = asyncio.get_running_loop()
 
-    async def serve(self, kind: Kind, cycle: Cycle) -> None:
-        """Answer one request; raises nothing."""
+    async def serve(self, kind: Kind, cycle: Cycle, client: Client | None = None) -> None:
+        """Answer one request, of a `client` where that is known; raises nothing."""
         exchange = Exchange(cycle)
+        deadline = self._deadline(cycle) if self._timed else None
         held = 0
         try:
             body = await body_of(cycle, self._max_body_bytes, self._bodies)
             held = len(body)
             with ClientWatch(cycle):
-                plan = await self._planner.plan(kind, body)
+                plan = await self._planner.plan(kind, body, self._admission.check(cycle.headers))
+                if client is not None:
+                    client.take_prompt(plan.prompt.count, perf_counter)
                 await self._dispatcher.dispatch(plan, exchange)
         except ClientGone:
             exchange.status = CLIENT_CLOSED_REQUEST
+        except Refused as refused:
+            self._pass_on(exchange, refused)
         except RouterError as error:
-            self._refuse(exchange, error)
-        except asyncio.CancelledError:  # by the server, which has waited long enough
-            self._stop(exchange)
+            self._end(exchange, error)
+        except asyncio.CancelledError:  # by the deadline, or by the server, which has waited long enough
+            late = deadline.error if deadline is not None else None
+            self._end(exchange, late or Stopping("the router is stopping", retry_after=1))
         except Exception:  # noqa: BLE001 - whatever it is, no traceback may reach a client
-            _log.exception("request %s failed in the router", exchange.id.decode("latin-1"))
+            _log.exception("request %s failed in the router", _shown(exchange.id))
             self._refuse(exchange, RouterError("the router failed to handle this request"))
         finally:
+            if deadline is not None:
+                deadline.close()
             self._bodies.give_back(held)
             self._metrics.answered(kind.value, exchange.status, perf_counter() - exchange.began)
+
+    async def refuse(self, kind: Kind, cycle: Cycle, error: RouterError) -> None:
+        """Answer one request that must not be served; raises nothing."""
+        exchange = Exchange(cycle)
+        self._refuse(exchange, error)
+        self._metrics.answered(kind.value, exchange.status, perf_counter() - exchange.began)
+
+    def _pass_on(self, exchange: Exchange, refused: Refused) -> None:
+        try:
+            refused.pass_on(exchange)
+        except UpstreamFailed as failure:  # it holds what must not be in a header
+            self._refuse(exchange, failure)
 
     def _refuse(self, exchange: Exchange, error: RouterError) -> None:
         self._metrics.failed(error)
@@ -76,15 +108,23 @@ class Completions:
         if not exchange.cycle.response_started:
             send_error(exchange.cycle, error, exchange.id)
 
-    def _stop(self, exchange: Exchange) -> None:
-        """End an answer that the router will not be there to finish; waits for no client."""
-        error = Stopping("the router is stopping", retry_after=1)
+    def _end(self, exchange: Exchange, error: RouterError) -> None:
+        """Answer with an error, or end an answer that will not be whole; waits for no client."""
         response, cycle = exchange.response, exchange.cycle
+        if not cycle.response_started or response is None:
+            self._refuse(exchange, error)
+            return
+        exchange.status = response.status
+        self._metrics.failed(error)
         if cycle.flow.write_paused:
             cycle.cut()
-        elif cycle.response_started and response is not None:
-            exchange.status = response.status
-            self._metrics.failed(error)
-            interrupt(response, cycle, error)
         else:
-            self._refuse(exchange, error)
+            interrupt(response, cycle, error)
+
+    def _deadline(self, cycle: Cycle) -> Deadline | None:
+        limits = self._limits.on(cycle.target) if self._limits.routes else self._limits
+        return Deadline(cycle, limits.total_seconds, self._loop) if limits.total_seconds else None
+
+
+def _shown(request_id: bytes) -> str:
+    return request_id[:_SHOWN_BYTES].decode("latin-1")

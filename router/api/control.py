@@ -9,15 +9,18 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from router import __version__
-from router.api.answers import error_headers
+from router.api.answers import error_answer
 from router.api.explain import Explainer
-from router.errors import NoRoute, NoWorker, RouterError
+from router.api.openapi import body_of, document
+from router.errors import BadRequest, NoRoute, NoWorker, RouterError, WrongMethod
 from router.fleet.fleet import Fleet
 from router.observe.exposition import Exposition
 from router.observe.rows import WorkerRow, workers_json
+from router.prompts.request import Kind
 from router.proxy.body import BodyBudget, read_body
 
 _JSON = "application/json"
@@ -38,13 +41,17 @@ def control_app(
         title="kv-router",
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,  # ours has more in it; no page shows it, for that would load scripts from elsewhere
         redirect_slashes=False,
     )
     _add_fleet_routes(app, fleet, exposition, rows)
 
-    @app.post("/explain")
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        """This document."""
+        return Response(msgspec.json.encode(document(app)), media_type=_JSON)
+
+    @app.post("/explain", openapi_extra={"requestBody": body_of(Kind.COMPLETIONS)})
     async def explain(request: Request) -> Response:
         """What the router would do with this body, and why; sends nothing."""
         body = await read_body(request.receive, max_body_bytes, bodies)
@@ -53,22 +60,30 @@ def control_app(
         finally:
             bodies.give_back(len(body))
 
+    _add_error_handlers(app)
+    return app
+
+
+def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RouterError)
     async def refuse(_: Request, error: RouterError) -> Response:
-        return _error(error)
+        return error_answer(error)
 
     @app.exception_handler(HTTPException)
     async def refuse_http(request: Request, error: HTTPException) -> Response:
-        unknown = NoRoute(f"{request.method} {request.url.path:.200}: {error.detail}")
-        return Response(
-            unknown.body(), status_code=error.status_code, media_type=_JSON, headers=error.headers
-        )
+        what = f"{request.method} {request.url.path:.200}: {error.detail}"
+        allow = (error.headers or {}).get("Allow")
+        if allow is None:
+            return error_answer(NoRoute(what))
+        return error_answer(WrongMethod(what, allow="GET, HEAD" if allow == "GET" else allow))
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_parameter(_: Request, __: RequestValidationError) -> Response:
+        return error_answer(BadRequest("the path or query of the request is not valid"))
 
     @app.exception_handler(Exception)
     async def fail(_: Request, __: Exception) -> Response:
-        return _error(RouterError("the router failed to handle this request"))
-
-    return app
+        return error_answer(RouterError("the router failed to handle this request"))
 
 
 def _add_fleet_routes(
@@ -84,7 +99,7 @@ def _add_fleet_routes(
         """200 once one worker can take traffic."""
         if fleet.ready:
             return Response(b'{"status":"ready"}', media_type=_JSON)
-        return _error(NoWorker("no worker can take traffic yet", retry_after=1))
+        return error_answer(NoWorker("no worker can take traffic yet", retry_after=1))
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
@@ -116,8 +131,3 @@ def _cards(fleet: Fleet) -> list[dict[str, Any]]:
         }
         for name, route in fleet.models().items()
     ]
-
-
-def _error(error: RouterError) -> Response:
-    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
-    return Response(error.body(), status_code=error.status, headers=headers)

@@ -1,42 +1,52 @@
 """From a plan to the worker that should have it, and to the next best one while none has answered.
 
 A request goes to another worker only while not one byte of an answer has come, and when a worker may have it
-already, only once: a request that brings workers down must not go round. Whatever ends a request, its load
-leaves the ledger.
+already, only once: a request that brings workers down must not go round. When there is no other worker, the
+same one is tried again, after a moment. Whatever ends a request, its load leaves the ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.api.exchange import REQUEST_ID, Exchange
+from router.api.admission import priority
+from router.api.answers import routed
+from router.api.eligible import computing, fitting, has_pinned, pinned
 from router.api.feedback import Feedback, batches
-from router.core.decide import decide, predict
+from router.api.pairs import PairDispatcher
+from router.api.refusal import Refused, weigh
+from router.core.cost import choose
+from router.core.decide import candidates, predict
 from router.core.ledger import Ledger
-from router.errors import BadRequest, NoWorker, UpstreamFailed, UpstreamTimeout
-from router.prompts.request import Kind
+from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
+from router.proxy.drive import in_task
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
-    from random import Random
 
+    from router.api.admission import Admission
+    from router.api.exchange import Exchange
     from router.api.planner import Plan, Planner
-    from router.core.cost import Candidate, Policy, Weights
+    from router.api.retries import Retries
+    from router.core.cost import Candidate
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
-    from router.proxy.headers import Field
+    from router.pairs.choice import Judge
 
 _OK = 200
 # How often a request may be written to a worker, whatever became of it there.
 _MOST_SENDS = 2
 _NONE: frozenset[str] = frozenset()
+# Seconds that a request which has failed waits before it goes to the same worker again; drawn at random, so
+# that those that have failed together do not come back together.
+_PAUSE = 0.02, 0.1
 
 
 class Dispatcher:
@@ -47,48 +57,86 @@ class Dispatcher:
         fleet: Fleet,
         planner: Planner,
         metrics: Metrics,
+        judge: Judge,
         *,
-        policy: Policy,
-        weights: Weights,
-        retries: int,
+        retries: Retries,
+        admission: Admission,
         hold_seconds: float,
-        rng: Random,
     ) -> None:
         self._fleet = fleet
+        self._admission = admission
         self._metrics = metrics
         self._feedback = Feedback(fleet, planner, metrics)
-        self._policy = policy
-        self._weights = weights
+        self._policy = judge.policy
+        self._weights = judge.weights
         self._retries = retries
         self._hold_seconds = hold_seconds
-        self._rng = rng
+        self._rng = judge.rng
         self._ledger = Ledger()
         self._clock = asyncio.get_running_loop().time
+        self._pairs = PairDispatcher(
+            fleet,
+            metrics,
+            self._feedback,
+            self._ledger,
+            judge,
+            self._attempt,
+            retries=retries,
+            hold_seconds=hold_seconds,
+        )
 
     async def dispatch(self, plan: Plan, exchange: Exchange) -> None:
         """Have a request answered. Raises RouterError while nothing has been answered."""
-        ranks = self._eligible(plan, _NONE) or await self._coming(plan, _NONE, None)
-        candidate = self._choose(plan, ranks)
+        if plan.route.halves is not None:
+            await self._paired(plan, exchange)
+            return
+        admission, model = self._admission, plan.route.model
+        ranks = admission.take(model, self._eligible(plan, _NONE) or await self._coming(plan))
+        if ranks is None:
+            look = partial(self._eligible, plan, _NONE)
+            ranks = await admission.wait(model, priority(exchange.cycle.headers), look)
         try:
+            candidate = self._choose(plan, ranks)
             await self._attempt(plan, candidate, exchange)
         except UpstreamFailed as failure:
             await self._retry(plan, exchange, candidate, failure)
+        finally:
+            admission.leave()
+
+    async def _paired(self, plan: Plan, exchange: Exchange) -> None:
+        """Have a request answered by a pair; a pair has room where one that computes its prompt has."""
+        admission, model = self._admission, plan.route.model
+
+        def look() -> list[Rank]:
+            return computing(self._fleet.route(plan.request.model))
+
+        ranks = look()
+        if ranks and admission.take(model, ranks) is None:
+            await admission.wait(model, priority(exchange.cycle.headers), look)
+        try:
+            await self._pairs.dispatch(plan, exchange)
+        finally:
+            if ranks:
+                admission.leave()
 
     async def _retry(
         self, plan: Plan, exchange: Exchange, candidate: Candidate, failure: UpstreamFailed
     ) -> None:
         """Send a request that has failed to the next best worker, while none has answered."""
         tried: set[str] = set()
+        refused: Refused | None = None
         attempts = sends = 0
         while True:
-            attempts += 1
+            attempts += not failure.stale
             sends += failure.sent
+            if isinstance(failure, Refused):
+                refused = failure
             if not failure.stale:
                 self._give_up(candidate.rank, failure, tried)
-            if attempts > self._retries or sends >= _MOST_SENDS:
-                raise failure
-            self._metrics.retries += 1
-            ranks = self._eligible(plan, tried) or await self._coming(plan, tried, failure)
+            over = attempts > self._retries.most or sends >= _MOST_SENDS
+            ranks = [] if over else await self._others(plan, tried, failure)
+            if not ranks or not self._retries.granted(free=failure.stale):
+                raise refused or failure
             candidate = self._choose(plan, ranks)
             try:
                 await self._attempt(plan, candidate, exchange, fresh=failure.stale)
@@ -99,17 +147,22 @@ class Dispatcher:
 
     def _give_up(self, rank: Rank, failure: UpstreamFailed, tried: set[str]) -> None:
         tried.add(rank.worker)
-        if not isinstance(failure, UpstreamTimeout):
-            self._fleet.suspect(rank, failure.message)
+        if not isinstance(failure, Refused):
+            self._fleet.failed(rank, failure)
 
-    async def _coming(
-        self, plan: Plan, tried: AbstractSet[str], failure: UpstreamFailed | None
-    ) -> list[Rank]:
-        """Return the ranks to choose from where there are none now: waits only while all are paused."""
-        if failure is not None:
-            raise failure
-        await self._fleet.wait_for(plan.request.model, self._hold_seconds)
+    async def _others(self, plan: Plan, tried: AbstractSet[str], failure: UpstreamFailed) -> list[Rank]:
+        """Return the ranks to try next; those of the same worker, after a pause, where there is no other."""
         ranks = self._eligible(plan, tried)
+        if ranks or isinstance(failure, Refused | UpstreamTimeout):
+            return ranks
+        await in_task()
+        await asyncio.sleep(self._rng.uniform(*_PAUSE))
+        return self._eligible(plan, _NONE)
+
+    async def _coming(self, plan: Plan) -> list[Rank]:
+        """Return the ranks to choose from where there are none now: waits only while all are paused."""
+        await self._fleet.wait_for(plan.request.model, self._hold_seconds)
+        ranks = self._eligible(plan, _NONE)
         if not ranks:
             why = f"no worker that serves {plan.route.model!r} can take this request now"
             raise NoWorker(why, retry_after=1)
@@ -117,28 +170,22 @@ class Dispatcher:
 
     def _choose(self, plan: Plan, ranks: list[Rank]) -> Candidate:
         began = perf_counter()
-        chosen = decide(self._fleet.index, ranks, plan.prompt, self._policy, self._weights, self._rng).chosen
+        facts = candidates(self._fleet.index, ranks, plan.prompt)
+        chosen = choose(self._policy, facts, self._weights, self._rng)
         self._metrics.stages["choose"].observe(perf_counter() - began)
         self._metrics.chosen(self._policy.name, chosen.overlap_tokens, plan.prompt.count)
         return chosen
 
     def _eligible(self, plan: Plan, tried: AbstractSet[str]) -> list[Rank]:
         """Return the ranks that can take the request now: a worker can have changed since it was planned."""
-        request, fleet = plan.request, self._fleet
-        ranks = fleet.route(request.model).ranks
-        if tried:
-            ranks = [rank for rank in ranks if rank.worker not in tried]
-        if request.kind is Kind.GENERATE:
-            ranks = fleet.of_engine(ranks, "sglang")
-        adapter = plan.prompt.namespace.lora
-        if adapter is not None:
-            ranks = fleet.with_adapter(ranks, adapter)
-        pinned = request.routed_dp_rank
-        if pinned is not None and ranks:
-            ranks = [rank for rank in ranks if rank.rank == pinned]
-            if not ranks:
-                raise BadRequest(f"routed_dp_rank: no worker has a rank {pinned}", param="routed_dp_rank")
-        return ranks
+        fleet = self._fleet
+        route = fleet.route(plan.request.model)
+        ranks = fitting(fleet, plan, _without(route.ranks, tried))
+        for spare in route.spare:
+            if has_pinned(plan, ranks):
+                break
+            ranks = ranks + fitting(fleet, plan, _without(spare, tried))
+        return pinned(plan, ranks)
 
     async def _attempt(
         self, plan: Plan, candidate: Candidate, exchange: Exchange, *, fresh: bool = False
@@ -149,41 +196,46 @@ class Dispatcher:
         heard = batches(worker.stream(rank.rank))
         keys = predict(candidate, plan.prompt, self._clock()) if plan.prompt.tokens else ()
         ticket = self._ledger.open(rank.load, candidate.uncached_tokens)
-        answered = False
+        breaker = rank.breaker
+        answered, sound = False, True
 
         def on_start() -> None:
             ticket.first_token()
             self._metrics.first_byte.observe(perf_counter() - exchange.began)
+            if sound:
+                breaker.good += 1
+                if breaker.troubled:
+                    worker.health.succeeded()
 
         try:
+            if breaker.troubled:
+                worker.health.begun()
             pin = worker.pins[rank.rank]
             headers = laid_over(exchange.headers, pin) if pin else exchange.headers
             exchange.response = response = await worker.upstream.request(
                 b"POST", exchange.cycle.target, headers, plan.body, fresh=fresh
             )
-            extra = _answer_headers(candidate, exchange.id)
+            extra = routed(candidate, exchange.id)
+            if response.status != _OK:
+                sound = await weigh(worker, response, extra)
             relayed = await relay(response, exchange.cycle, extra=extra, on_start=on_start)
             exchange.status = relayed.status
             answered = relayed.status == _OK
             self._feedback.learn(plan, candidate, relayed, heard)
+            if relayed.failure is not None:
+                self._fleet.failed(rank, relayed.failure, begun=True)
         finally:
             ticket.close()
+            if breaker.troubled:
+                worker.health.ended()
             if not answered:
                 _withdraw(rank, keys)
 
 
-def _answer_headers(candidate: Candidate, request_id: bytes) -> tuple[Field, ...]:
-    rank = candidate.rank
-    overlap = b"x-kv-router-overlap-tokens", b"%d" % candidate.overlap_tokens
-    return (*_names(rank.worker, rank.rank), overlap, (REQUEST_ID, request_id))
-
-
-@lru_cache(maxsize=4096)
-def _names(worker: str, rank: int) -> tuple[Field, Field]:
-    return (b"x-kv-router-worker", worker.encode()), (b"x-kv-router-rank", b"%d" % rank)
+def _without(ranks: list[Rank], tried: AbstractSet[str]) -> list[Rank]:
+    return [rank for rank in ranks if rank.worker not in tried] if tried else ranks
 
 
 def _withdraw(rank: Rank, keys: Iterable[int]) -> None:
     """Take back predictions that will not come true."""
-    for key in keys:
-        rank.view.predicted.settle(key)
+    rank.view.predicted.settle_all(keys)

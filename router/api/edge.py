@@ -1,7 +1,8 @@
 """The outermost application: what engines answer takes the raw path, the rest goes to the control surface.
 
 Routes that carry a prompt are routed by it; the engines' further routes by load only. What changes an engine
-(weights, adapters, caches, pauses) is no such route: it must never reach one worker of many by chance.
+(weights, adapters, caches, pauses) is no such route: it must never reach one worker of many by chance. Where
+clients need keys, nothing is done for a request before its key is known.
 """
 
 from __future__ import annotations
@@ -9,43 +10,46 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from router.api.answers import error_answer
+from router.api.routes import ROUTED, is_other
+from router.errors import RouterError, WrongMethod
 from router.prompts.request import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from starlette.types import ASGIApp
 
     from router.api.completions import Completions
+    from router.api.door import Door
     from router.proxy.asgi import Message, Receive, Send
-    from router.proxy.cycle import Handler
-
-_BY_LOAD = (
-    "/classify",
-    "/detokenize",
-    "/encode",
-    "/inference/v1/generate",
-    "/pooling",
-    "/rerank",
-    "/score",
-    "/tokenize",
-    "/v2/embed",
-    "/v2/rerank",
-)
-_V1 = "/v1/"
-_CHANGES = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
-_ROUTED = {kind.value: kind for kind in Kind if kind is not Kind.OTHER} | dict.fromkeys(_BY_LOAD, Kind.OTHER)
+    from router.proxy.cycle import Cycle, Handler
+    from router.proxy.forwarding import Forwarding
 
 
 class Edge:
-    """An application for `EdgeProtocol`; `stopping` is to be called once no more requests are taken."""
+    """An application for `EdgeProtocol`; `stopping` is to be called once no more requests are taken.
 
-    __slots__ = ("_control", "_other", "_routes", "stopping")
+    `door` is None where no keys are asked for.
+    """
 
-    def __init__(self, completions: Completions, control: ASGIApp, *, stopping: Callable[[], None]) -> None:
+    __slots__ = ("_control", "_door", "_other", "_routes", "forwarding", "stopping")
+
+    def __init__(
+        self,
+        completions: Completions,
+        control: ASGIApp,
+        *,
+        stopping: Callable[[], None],
+        forwarding: Forwarding,
+        door: Door | None = None,
+    ) -> None:
         self._control = control
-        self._routes = {path: partial(completions.serve, kind) for path, kind in _ROUTED.items()}
-        self._other = partial(completions.serve, Kind.OTHER)
+        self._door = door
+        self._routes = {path: _served(completions, kind, door) for path, kind in ROUTED.items()}
+        self._other = _served(completions, Kind.OTHER, door)
+        self.forwarding = forwarding
         self.stopping = stopping
 
     def handler(self, method: bytes, path: str) -> Handler | None:
@@ -53,10 +57,44 @@ class Edge:
         if method != b"POST":
             return None
         handler = self._routes.get(path)
-        if handler is None and path.startswith(_V1) and path not in _CHANGES:
+        if handler is None and is_other(path):
             return self._other
         return handler
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve anything else."""
+        if scope["type"] == "http":
+            error = self._objection(scope)
+            if error is not None:
+                await error_answer(error)(scope, receive, send)
+                return
+            if scope["method"] == "HEAD":  # the server leaves the body out
+                scope = {**scope, "method": "GET"}
         await self._control(scope, receive, send)
+
+    def _objection(self, scope: Message) -> RouterError | None:
+        path, method = scope["path"], scope["method"]
+        if self._door is not None and not self._door.is_open(path):
+            try:
+                self._door.admit(scope["headers"], counted=method == "POST")
+            except RouterError as error:
+                return error
+        if path in self._routes:
+            return WrongMethod(f"{path} takes POST, not {method}", allow="POST")
+        return None
+
+
+def _served(completions: Completions, kind: Kind, door: Door | None) -> Handler:
+    serve = partial(completions.serve, kind)
+    if door is None:
+        return serve
+    admit = door.admit
+
+    def serve_admitted(cycle: Cycle) -> Coroutine[Any, Any, None]:
+        try:
+            client = admit(cycle.headers)
+        except RouterError as error:
+            return completions.refuse(kind, cycle, error)
+        return serve(cycle, client)
+
+    return serve_admitted

@@ -6,8 +6,6 @@ from random import getrandbits
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.proxy.headers import request_headers
-
 if TYPE_CHECKING:
     from router.proxy.cycle import Cycle
     from router.proxy.headers import Field
@@ -25,10 +23,9 @@ class Exchange:
     def __init__(self, cycle: Cycle) -> None:
         self.began = perf_counter()
         self.cycle = cycle
-        self.headers: list[Field] = request_headers(cycle.headers)
-        self.id = next((value for name, value in self.headers if name == REQUEST_ID), b"")
-        if not self.id:
-            self.id = b"%032x" % getrandbits(128)
-            self.headers.append((REQUEST_ID, self.id))
+        self.headers: list[Field]
+        self.headers, given = cycle.sender.onward(cycle.headers)
+        self.id = given or b"%032x" % getrandbits(128)
+        self.headers.append((REQUEST_ID, self.id))
         self.response: Response | None = None
         self.status = CLIENT_CLOSED_REQUEST

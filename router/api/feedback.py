@@ -41,8 +41,8 @@ class Feedback:
             self._metrics.failed(relayed.failure)
         if relayed.failure is not None or relayed.status != _OK:
             return
-        prompt_tokens, cached = relayed.counts()
-        if prompt_tokens is not None and plan.exact:
+        prompt_tokens, cached = relayed.counts(prompt=plan.exact)
+        if prompt_tokens is not None:
             self._planner.learn(plan, prompt_tokens)
         if cached is not None and cached > _MOST_TOKENS:
             cached = None
@@ -69,6 +69,8 @@ class Feedback:
             rank.contradictions = 0
             return
         rank.contradictions += 1
+        if not self._fleet.holds(rank):
+            return  # it has left, or is another by now
         if rank.contradictions >= _MOST_CONTRADICTIONS:
             rank.contradictions = 0
             self._fleet.distrust(rank)

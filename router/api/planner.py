@@ -18,7 +18,11 @@ from router.prompts.prompt import BYTES_PER_TOKEN, Prompt
 from router.prompts.request import Kind, Request, parse
 
 if TYPE_CHECKING:
-    from router.fleet.fleet import Fleet, Route
+    from collections.abc import Callable
+
+    from router.fleet.fleet import Fleet
+    from router.fleet.route import Route
+    from router.fleet.worker import Worker
     from router.observe.metrics import Metrics
     from router.prompts.reader import PromptReader
     from router.prompts.store import TokenizerStore
@@ -70,13 +74,18 @@ class Planner:
         self._parse = metrics.stages["parse"].observe
         self._tokenize = metrics.stages["tokenize"].observe
 
-    async def plan(self, kind: Kind, body: bytes) -> Plan:
-        """Return the plan. Raises BadRequest, UnknownModel, NoWorker. Awaits only for long prompts."""
+    async def plan(self, kind: Kind, body: bytes, check: Callable[[str], None] | None = None) -> Plan:
+        """Return the plan. Raises BadRequest, UnknownModel, NoWorker. Awaits only for long prompts.
+
+        `check`, given the model, may raise before the prompt is read.
+        """
         began = perf_counter()
         request = parse(kind, body) if len(body) < LARGE_BYTES else await parse_large(kind, body)
         parsed = perf_counter()
         self._parse(parsed - began)
         route = self._fleet.route(request.model)
+        if check is not None:
+            check(route.model)
         if not (self._guesses or isinstance(request.prompt, bytes) or self._tokenizer(route)):
             return _unread(request, route, body)
         prompt = await self._prompt(request, route)
@@ -109,13 +118,12 @@ class Planner:
         prompt = self._reader.read_now(request, tokenizer, route.engine)
         if prompt is None:
             prompt = await self._reader.read_later(request, tokenizer, route.engine)
-        if tokenizer is None and prompt.source == "text" and route.ranks:
-            return await self._asked(request, route, prompt)
+        if tokenizer is None and prompt.source == "text" and (spokesman := route.spokesman):
+            return await self._asked(request, route, self._fleet.worker_of(spokesman), prompt)
         return prompt
 
-    async def _asked(self, request: Request, route: Route, guess: Prompt) -> Prompt:
-        """Return the prompt as a worker tokenises it, or the guess when none does in time."""
-        worker = self._fleet.worker_of(route.ranks[0])
+    async def _asked(self, request: Request, route: Route, worker: Worker, guess: Prompt) -> Prompt:
+        """Return the prompt as a worker tokenises it, or the guess when it does not in time."""
         try:
             key = route.model, route.engine
             return await self._tokenizers.remote.prompt(key, worker.url, worker.upstream, request)

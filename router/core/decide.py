@@ -5,28 +5,18 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from router.core.cost import Candidate, Policy, Weights, choose
+from router.core.cost import Candidate
 from router.core.matching import Match
 from router.core.wire import DEVICE_TIER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from random import Random
 
     from router.core.blocks import PromptBlocks
     from router.core.index import Index
     from router.core.rank import Rank
 
 _NOTHING = Match({}, {}, {})
-
-
-class Decision(msgspec.Struct, gc=False):
-    """The chosen candidate, and all that were looked at."""
-
-    chosen: Candidate
-    candidates: list[Candidate]
 
 
 def match(index: Index, ranks: Sequence[Rank], prompt: PromptBlocks) -> dict[tuple[int, bool], Match]:
@@ -69,19 +59,6 @@ def candidates(index: Index, ranks: Sequence[Rank], prompt: PromptBlocks) -> lis
 
 def _match(index: Index, prompt: PromptBlocks, block_size: int, *, bigram: bool) -> Match:
     return index.match(prompt.keys(block_size, bigram=bigram)[: prompt.usable(block_size)])
-
-
-def decide(
-    index: Index,
-    ranks: Sequence[Rank],
-    prompt: PromptBlocks,
-    policy: Policy,
-    weights: Weights,
-    rng: Random,
-) -> Decision:
-    """Choose a rank. Raises IndexError when `ranks` is empty."""
-    found = candidates(index, ranks, prompt)
-    return Decision(choose(policy, found, weights, rng), found)
 
 
 def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:

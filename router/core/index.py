@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Masks: TypeAlias = dict[int, int]
 
-__all__ = ["DEFAULT_MAX_BLOCKS", "Index", "IndexSize", "Match", "as_keys"]
-
 DEFAULT_MAX_BLOCKS = 1 << 24
 _STAMPS = 1 << 32
 # Blocks that a view may add at once.

@@ -36,7 +36,8 @@ class Description:
     in it: that rank has no events. `why_no_events` says why there are none or, where a source stands, the
     likely cause if nothing should ever arrive; "" when nothing speaks against events. `bigram`: events come
     with token pairs. `tokenizer_path` is a path or a hub name on the worker's side. `started` changes with
-    the worker's process; None: it does not say.
+    the worker's process; None: it does not say. `bootstrap_port` is where decode workers ask a prefill worker
+    for prompts (SGLang); None: that is not how this engine does it.
     """
 
     engine: EngineName
@@ -52,3 +53,4 @@ class Description:
     tokenizer_path: str | None
     started: str | None
     version: str | None
+    bootstrap_port: int | None = None

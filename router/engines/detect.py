@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """What a file of this room offers.
 
+    `DECODES_ALONE`: whether a worker of role decode can compute a prompt itself.
     `PAUSE_MAY_CLEAR`: whether a pause can empty the cache without an event telling of it in time.
     `PAUSE_MODES`: what the router's API calls the ways to pause, and the engine's names of them.
     """
 
+    DECODES_ALONE: bool
     PAUSE_MAY_CLEAR: bool
     PAUSE_MODES: Mapping[str, str]
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from router.proxy.upstream import Upstream
 
 __all__ = [
+    "DECODES_ALONE",
     "PAUSE_MAY_CLEAR",
     "PAUSE_MODES",
     "control",
@@ -44,6 +45,12 @@ __all__ = [
 
 # A pause keeps the cache; only AllBlocksCleared and a restart empty it.
 PAUSE_MAY_CLEAR = False
+
+# The loop of a decode worker (--disaggregation-mode decode, 0.5.23) has no prefill batch: a request without a
+# bootstrap room is refused, one whose prompt nobody sends fails.
+DECODES_ALONE = False
+# Where a prefill worker's bootstrap server listens unless --disaggregation-bootstrap-port says otherwise.
+BOOTSTRAP_PORT = 8998
 
 SERVER_INFO = ("/server_info", "/get_server_info")
 MODEL_INFO = ("/model_info", "/get_model_info")
@@ -124,6 +131,7 @@ def _description(spec: WorkerSpec, info: dict[str, Any], models: Models) -> Desc
         tokenizer_path=text(info.get("tokenizer_path")) or text(info.get("model_path")) or models.root,
         started=_started(info),
         version=text(info.get("version")),
+        bootstrap_port=count(info.get("disaggregation_bootstrap_port"), MOST_PORT) or BOOTSTRAP_PORT,
     )
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from router.proxy.upstream import Upstream
 
 __all__ = [
+    "DECODES_ALONE",
     "PAUSE_MAY_CLEAR",
     "PAUSE_MODES",
     "control",
@@ -47,6 +48,10 @@ __all__ = [
 
 # /pause clears the cache unless told otherwise, /sleep does, and the events of it come with the next step.
 PAUSE_MAY_CLEAR = True
+
+# A decode worker is an engine like any other (0.32, NIXL and alike): a request without kv_transfer_params
+# that point somewhere has its prompt computed there.
+DECODES_ALONE = True
 
 # What the router's one API calls a pause, and what vLLM does; two are SGLang's words for keeping requests.
 PAUSE_MODES: Mapping[str, str] = {

@@ -5,45 +5,34 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
+from router.core.breaker import BreakerRules, Failure
 from router.core.index import Index
-from router.core.rank import Rank
-from router.errors import BadRequest, Busy, NoWorker, UnknownModel
-from router.fleet.spec import EngineName, WorkerSpec
-from router.fleet.supervisor import Supervisor
-from router.fleet.worker import ViewLimits, Worker, WorkerState
+from router.errors import BadRequest, Busy, NoWorker, UnknownModel, UpstreamTimeout
+from router.fleet.outliers import eject_outliers
+from router.fleet.roster import Roster
+from router.fleet.route import routes_of
 from router.proxy.drive import in_task
-from router.proxy.limits import Limits
 from router.proxy.upstream import Upstream
 from router.streams.sockets import context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
+    from router.core.rank import Rank
     from router.engines.description import Description
+    from router.errors import UpstreamFailed
+    from router.fleet.limits import ViewLimits
+    from router.fleet.route import Route
+    from router.fleet.spec import EngineName, WorkerSpec
+    from router.fleet.worker import Worker
+    from router.proxy.limits import Limits
     from router.streams.stream import Stream
 
 T = TypeVar("T")
 # Work left by resets and large events done per turn of the loop, about half a millisecond.
 _SWEEP_PORTION = 1000
 _TICK_SECONDS = 1.0
-_WILL_BE_READY = frozenset({WorkerState.PAUSED, WorkerState.DRAINING})
 _NONE = "no worker that serves {!r} can take a request now"
-
-
-class Route(msgspec.Struct):
-    """What a model name stands for: base model, LoRA adapter if it is one, and the ranks that serve it.
-
-    `ranks` are those of ready workers; `paused`: whether others will be ready again by themselves.
-    `engine` is that of the first worker: how it names adapters and renders chats holds for all.
-    """
-
-    model: str
-    lora: str | None
-    engine: EngineName
-    ranks: list[Rank]
-    paused: bool = False
 
 
 class Fleet:
@@ -57,8 +46,13 @@ class Fleet:
         view_limits: ViewLimits,
         probe_seconds: float,
         prepare: Callable[[Description, Upstream], Awaitable[None]],
+        breaker: BreakerRules | None = None,
+        connect: Callable[..., Upstream] = Upstream,
     ) -> None:
-        """`prepare` is awaited before a worker that has said who it is takes its first request."""
+        """`prepare` is awaited before a worker that has said who it is takes its first request.
+
+        `connect` makes the Upstream of a worker's URL, with `limits` and `address`.
+        """
         self._work = asyncio.Event()
         self.index = Index(view_limits.index_bound, wake=self._work.set)
         self._zmq = context()
@@ -66,20 +60,28 @@ class Fleet:
         self._waiting: set[asyncio.Future[None]] = set()
         self._sync: asyncio.Future[Any] | None = None
         self._stopping = False
-        self.workers: dict[str, Worker] = {}
-        self._supervisors: dict[str, Supervisor] = {}
+        self.on_change: Callable[[], object] | None = None
+        self._breaker = breaker or BreakerRules()
+        self.roster = Roster(
+            self.index,
+            self._zmq,
+            self._changed,
+            upstream_limits=upstream_limits,
+            view_limits=view_limits,
+            breaker=self._breaker,
+            probe_seconds=probe_seconds,
+            prepare=prepare,
+            connect=connect,
+        )
+        self.workers: Mapping[str, Worker] = self.roster.workers
         self._tasks: list[asyncio.Task[None]] = []
         for spec in specs:
-            upstream = Upstream(spec.url, limits=upstream_limits)
-            side = Upstream(spec.url, limits=Limits(connect_seconds=upstream_limits.connect_seconds))
-            worker = Worker(spec, upstream, self.index, self._zmq, view_limits, self._changed, side=side)
-            self.workers[spec.url] = worker
-            self._supervisors[spec.url] = Supervisor(worker, probe_seconds=probe_seconds, prepare=prepare)
+            self.roster.enter(spec)
 
     def start(self) -> None:
         """Begin to supervise; needs a running loop."""
-        runs = [supervisor.run() for supervisor in self._supervisors.values()]
-        self._tasks = [asyncio.ensure_future(run) for run in (*runs, self._tick(), self._sweep())]
+        self.roster.start()
+        self._tasks = [asyncio.ensure_future(run) for run in (self._tick(), self._sweep())]
 
     async def close(self) -> None:
         """Stop everything and leave nothing behind; a weight sync under way continues its workers first."""
@@ -89,16 +91,13 @@ class Fleet:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for worker in self.workers.values():
-            worker.close()
-            await worker.upstream.close()
-            await worker.side.close()
+        await self.roster.close()
         self._zmq.destroy(linger=0)
 
     @property
     def ready(self) -> bool:
-        """Whether one worker can take traffic."""
-        return any(worker.state is WorkerState.READY for worker in self.workers.values())
+        """Whether one worker, or one pair of them, can take traffic."""
+        return any(route.serves for route in self._table().values())
 
     def with_adapter(self, ranks: list[Rank], adapter: str) -> list[Rank]:
         """Return the ranks whose workers list an adapter; all of them where none does."""
@@ -111,11 +110,11 @@ class Fleet:
 
     def engine_of(self, rank: Rank) -> EngineName | None:
         """Return what engine a rank's worker runs."""
-        said = self.workers[rank.worker].description
+        said = self.worker_of(rank).description
         return said.engine if said is not None else None
 
     def _adapters(self, rank: Rank) -> Mapping[str, str]:
-        said = self.workers[rank.worker].description
+        said = self.worker_of(rank).description
         return said.adapters if said is not None else {}
 
     def find(self, name: str) -> Worker | None:
@@ -126,16 +125,27 @@ class Fleet:
         return None
 
     def worker_of(self, rank: Rank) -> Worker:
-        """Return the worker that a rank belongs to."""
-        return self.workers[rank.worker]
+        """Return the worker that a rank belongs to, or belonged to."""
+        worker: Worker = rank.owner
+        return worker
 
-    def suspect(self, rank: Rank, why: str) -> None:
-        """Note that a rank's worker could not be reached."""
-        self._supervisors[rank.worker].suspect(why)
+    def failed(self, rank: Rank, failure: UpstreamFailed, *, begun: bool = False) -> None:
+        """Note that a request to a rank's worker has failed, before or after its answer had `begun`."""
+        if isinstance(failure, UpstreamTimeout):
+            kind = Failure.TIMEOUT
+        elif begun:
+            kind = Failure.CUT
+        else:
+            kind = Failure.RESET if failure.sent else Failure.CONNECT
+        self.worker_of(rank).health.failed(kind, failure.message)
+
+    def holds(self, rank: Rank) -> bool:
+        """Whether a rank is still one of its worker's, whose view means something."""
+        return rank in self.worker_of(rank).ranks
 
     def stream_of(self, rank: Rank) -> Stream | None:
         """Return what feeds a rank's view."""
-        return self.workers[rank.worker].stream(rank.rank)
+        return self.worker_of(rank).stream(rank.rank)
 
     def distrust(self, rank: Rank) -> None:
         """Let a rank whose claims fail again and again begin anew."""
@@ -197,14 +207,14 @@ class Fleet:
         self._changed()
 
     async def wait_for(self, model: str | None, seconds: float) -> Route:
-        """Return a model's route once it has ranks; while all of its workers are paused, wait for one.
+        """Return a model's route once it serves; while all of its workers are paused, wait for one.
 
         Raises NoWorker when there is nothing to wait for, or after so many seconds.
         """
         await in_task()
         try:
             async with asyncio.timeout(seconds):
-                while not (route := self.route(model)).ranks:
+                while not (route := self.route(model)).serves:
                     if self._stopping or not route.paused:
                         raise NoWorker(_NONE.format(route.model), retry_after=1)
                     change = asyncio.get_running_loop().create_future()
@@ -216,6 +226,8 @@ class Fleet:
         return route
 
     def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
         self._routes = None
         waiting, self._waiting = self._waiting, set()
         for change in waiting:
@@ -224,14 +236,16 @@ class Fleet:
 
     def _table(self) -> dict[str, Route]:
         if self._routes is None:
-            self._routes = _routes(self.workers.values())
+            self._routes = routes_of(self.workers.values())
         return self._routes
 
     async def _tick(self) -> None:
-        """Let predictions expire."""
+        """Let predictions expire, and failures be forgotten."""
         while True:
             now = asyncio.get_running_loop().time()
+            eject_outliers(self.workers.values(), self._breaker.outlier)
             for worker in self.workers.values():
+                worker.health.breaker.turn()
                 for rank in worker.ranks:
                     rank.view.predicted.expire(now)
             await asyncio.sleep(_TICK_SECONDS)
@@ -242,43 +256,3 @@ class Fleet:
             self._work.clear()
             more = self.index.sweep(_SWEEP_PORTION)
             await (asyncio.sleep(0) if more else self._work.wait())
-
-
-def _routes(workers: Iterable[Worker]) -> dict[str, Route]:
-    """Build the table of model names."""
-    table: dict[str, Route] = {}
-    for worker in workers:
-        for name, lora in _names(worker):
-            said = worker.description
-            assert said is not None  # noqa: S101 - it has names
-            route = table.setdefault(name, Route(said.model, lora, said.engine, []))
-            if not refusal(worker):
-                route.ranks.extend(worker.ranks)
-            elif worker.state in _WILL_BE_READY and not role_refusal(worker):
-                route.paused = True
-    return table
-
-
-def _names(worker: Worker) -> list[tuple[str, str | None]]:
-    """Return a worker's model names, each with the adapter that it stands for."""
-    said = worker.description
-    if said is None:
-        return []
-    names: list[tuple[str, str | None]] = [(name, None) for name in (said.model, *said.aliases)]
-    if said.engine == "sglang":
-        # SGLang (0.5.23) looks for an adapter behind a colon only; its name alone means the base model.
-        return names + [(f"{said.model}:{name}", name) for name in said.adapters]
-    return names + [(name, name) for name in said.adapters]
-
-
-def refusal(worker: Worker) -> str:
-    """Say why a worker takes no new request, "" when it does."""
-    if worker.state is not WorkerState.READY:
-        return f"{worker.state}: {worker.why}" if worker.why else str(worker.state)
-    return role_refusal(worker)
-
-
-def role_refusal(worker: Worker) -> str:
-    """Say why a worker's role keeps requests from it, "" when it does not."""
-    role = worker.description.role if worker.description is not None else "both"
-    return "" if role == "both" else f"role {role}: prefill/decode pairs are not routed"

@@ -6,12 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from router.core.steps import State
-from router.observe.rows import RankRow, WorkerRow
+from router.observe.rows import BreakerRow, RankRow, WorkerRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from router.core.rank import Rank
+    from router.fleet.health import Health
     from router.fleet.worker import Worker
     from router.streams.stream import Stream
 
@@ -38,18 +39,36 @@ def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
     tokens, tokens_why = mode(said.model, said.engine) if said and mode else (None, "")
     loads = [rank.load for rank in worker.ranks]
     pairs = zip(worker.ranks, worker.streams, strict=True)
+    state, why = worker.shown()
     return WorkerRow(
         url=worker.url,
         engine=said.engine if said else worker.spec.engine,
         model=said.model if said else None,
         role=said.role if said else worker.spec.role,
-        state=worker.state,
-        why=worker.why,
+        state=state,
+        why=why,
+        breaker=_breaker_row(worker.health),
+        refusals=worker.health.refusals,
+        loaded_seconds=round(worker.health.loaded_seconds(), 3),
         tokens=tokens,
         tokens_why=tokens_why,
-        inflight_requests=sum(load.active_requests for load in loads),
+        inflight_requests=worker.requests(),
         inflight_tokens=sum(load.inflight_tokens for load in loads),
         ranks=[_rank_row(worker, rank, stream, now) for rank, stream in pairs],
+    )
+
+
+def _breaker_row(health: Health) -> BreakerRow:
+    breaker = health.breaker
+    changes: dict[str, dict[str, int]] = {}
+    for (state, cause), count in breaker.changes.items():
+        changes.setdefault(state, {})[cause] = count
+    return BreakerRow(
+        state=breaker.state,
+        cause=breaker.cause,
+        in_a_row=breaker.row,
+        failures=dict(breaker.failures),
+        changes=changes,
     )
 
 

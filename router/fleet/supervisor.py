@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from router.engines.description import Description
+    from router.fleet.allowed import Confined
     from router.proxy.upstream import Upstream
 
 _OK = 200
@@ -42,22 +43,19 @@ class Supervisor:
         *,
         probe_seconds: float,
         prepare: Callable[[Description, Upstream], Awaitable[None]],
+        confined: Confined | None = None,
     ) -> None:
         self._worker = worker
         self._prepare = prepare
+        self._confined = confined
         self._clock = time.monotonic
         self._probe_seconds = probe_seconds
         self._look = asyncio.Event()
         self._due = 0.0
         worker.renew = self.renew
+        worker.health.look = self._look.set
         # The version of the weights when last asked, and how often the caches had been cleared by then.
         self._weights: tuple[str, int] | None = None
-
-    def suspect(self, why: str) -> None:
-        """A request could not reach the worker: take it out and look at once."""
-        if self._worker.state in {WorkerState.READY, WorkerState.PAUSED}:
-            self._worker.become(WorkerState.FAILED, why)
-            self._look.set()
 
     def renew(self) -> None:
         """Ask the worker again who it is: its stream has seen another process, or may have."""
@@ -91,16 +89,23 @@ class Supervisor:
         pause = _FIRST_PAUSE
         while True:
             try:
-                description = await describe(worker.side, worker.spec)
+                description = await self._describe()
             except UpstreamFailed as error:
                 starting = worker.description is None
                 worker.become(WorkerState.STARTING if starting else WorkerState.FAILED, error.message)
                 await self._wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                # One that takes long to start is left alone; one that was up is missed.
+                pause = min(2 * pause, _LONGEST_PAUSE if starting else self._probe_seconds)
             else:
                 await self._prepare(description, worker.upstream)
                 worker.adopt(description)
+                if worker.state in {WorkerState.STARTING, WorkerState.FAILED}:
+                    worker.health.rejoined()
                 return
+
+    async def _describe(self) -> Description:
+        said = await describe(self._worker.side, self._worker.spec)
+        return said if self._confined is None else await self._confined.description(said)
 
     async def _probe(self) -> bool:
         """Look at the worker once; say whether it is up."""
@@ -119,6 +124,7 @@ class Supervisor:
         if health.status != _OK:
             worker.become(WorkerState.FAILED, f"GET /health answers {health.status}")
             return False
+        worker.health.probed(began)
         # A control call that ended meanwhile knows better than answers from before it.
         if worker.controlled_at < began:
             self._saw(paused=paused, may_clear=engine.PAUSE_MAY_CLEAR)
@@ -154,9 +160,10 @@ class Supervisor:
             worker.reset_views("weights_changed")
 
     async def _wait(self, seconds: float) -> None:
-        self._look.clear()
+        """Wait that long, or until somebody wants the worker to be looked at, also since the last look."""
         try:
             async with asyncio.timeout(seconds):
                 await self._look.wait()
         except TimeoutError:
             return
+        self._look.clear()

@@ -7,21 +7,25 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from router.core.index import DEFAULT_MAX_BLOCKS
+from router.core.counts import StreamCounts
 from router.core.rank import Rank
 from router.core.view import View
 from router.engines.detect import ENGINES
-from router.streams.stream import Stream, StreamCounts
+from router.fleet.health import Health
+from router.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import zmq
 
+    from router.core.breaker import BreakerRules
     from router.core.index import Index
     from router.engines.description import Description
+    from router.fleet.limits import ViewLimits
     from router.fleet.spec import WorkerSpec
     from router.proxy.upstream import Upstream
+    from router.streams.turns import Turns
 
 _log = logging.getLogger(__name__)
 # In tokens, for the predicted blocks of a worker that publishes no events and names no block size.
@@ -49,34 +53,13 @@ def _nothing() -> None:
     return
 
 
-class ViewLimits:
-    """What bounds the views; times in seconds, `predicted_bound` and `index_bound` in blocks."""
-
-    __slots__ = ("approximate_ttl", "index_bound", "predicted_bound", "predicted_ttl", "replay_seconds")
-
-    def __init__(
-        self,
-        *,
-        predicted_ttl: float,
-        approximate_ttl: float,
-        predicted_bound: int,
-        replay_seconds: float,
-        index_bound: int = DEFAULT_MAX_BLOCKS,
-    ) -> None:
-        self.predicted_ttl = predicted_ttl
-        self.approximate_ttl = approximate_ttl
-        self.predicted_bound = predicted_bound
-        self.replay_seconds = replay_seconds
-        self.index_bound = index_bound
-
-
 class Worker:
     """`on_change` is called after each change of state or of what the worker is.
 
     `side` is for probes, discovery and control calls, which have time limits of their own. `renew` is called
-    when the worker should be asked again who it is.
-    `controlled_at` is when a control call last changed its state, monotonic seconds; `clears` counts the
-    control calls that have emptied its caches. `pins`: the headers that pin a request to each rank.
+    when the worker should be asked again who it is. `drained`: why the operator keeps requests away, "" when
+    they do not. `controlled_at` is when a control call last changed its state, monotonic seconds; `clears`
+    counts the control calls that have emptied its caches. `pins`: the headers that pin a request to a rank.
     """
 
     def __init__(
@@ -89,6 +72,8 @@ class Worker:
         on_change: Callable[[], None],
         *,
         side: Upstream,
+        breaker: BreakerRules,
+        turns: Turns,
     ) -> None:
         self.spec = spec
         self.url = spec.url
@@ -101,12 +86,15 @@ class Worker:
         self.streams: list[Stream | None] = []
         self.pins: list[tuple[tuple[bytes, bytes], ...]] = []
         self.renew: Callable[[], None] = _nothing
+        self.health = Health(spec.url, breaker, on_change)
+        self.drained = ""
         self.controlled_at = 0.0
         self._counts: list[StreamCounts] = []
         self._restarts: list[int] = []
         self.clears = 0
         self._index = index
         self._zmq = zmq_context
+        self._turns = turns
         self._limits = limits
         self._on_change = on_change
 
@@ -119,6 +107,27 @@ class Worker:
             _log.log(level, "worker %s: %s%s", self.url, state, f" ({why})" if why else "")
         self.state, self.why = state, why
         self._on_change()
+
+    def drain(self, why: str) -> None:
+        """Keep new requests away, as long as there is a reason; what the worker has goes on."""
+        if why != self.drained:
+            _log.info("worker %s: %s", self.url, f"draining ({why})" if why else "not drained any more")
+            self.drained = why
+            self._on_change()
+
+    def shown(self) -> tuple[WorkerState, str]:
+        """Return the state and its reason as they count for new requests."""
+        if self.drained:
+            return WorkerState.DRAINING, self.drained
+        return self.state, self.why
+
+    def requests(self) -> int:
+        """Return how many requests are under way there."""
+        return sum(rank.load.active_requests for rank in self.ranks)
+
+    def busy(self) -> bool:
+        """Whether any request is, also one from before the worker became another."""
+        return bool(self.requests() or self.upstream.busy)
 
     def adopt(self, description: Description) -> None:
         """Take what the worker says of itself; a new process, or other events, start its views anew."""
@@ -143,7 +152,7 @@ class Worker:
             _log.warning("worker %s is now %s on %s, dp %d", self.url, new.model, new.engine, new.dp)
         self._close_streams()
         self._close_views()
-        self.ranks = [Rank(self.url, rank, self._view(rank)) for rank in range(new.dp)]
+        self.ranks = [self._rank(rank) for rank in range(new.dp)]
         self._counts = [StreamCounts() for _ in range(new.dp)]
         self.pins = [ENGINES[new.engine].rank_headers(rank, new.dp) for rank in range(new.dp)]
 
@@ -203,8 +212,12 @@ class Worker:
 
     def close(self) -> None:
         """Leave nothing behind: streams, views, ranks."""
+        self.health.close()
         self._close_streams()
         self._close_views()
+
+    def _rank(self, rank: int) -> Rank:
+        return Rank(self.url, rank, self._view(rank), breaker=self.health.breaker, owner=self)
 
     def _view(self, rank: int) -> View:
         said = self._described()
@@ -232,6 +245,7 @@ class Worker:
             replay_seconds=self._limits.replay_seconds,
             rank=rank if self._described().dp > 1 else None,
             counts=self._counts[rank],
+            turns=self._turns,
             on_restart=self.renew,
         )
 

@@ -1,7 +1,8 @@
 """What the router says on stderr: one line for every change of state, none for a request.
 
 A message is one line whatever a worker put into it: line breaks and control characters are escaped, so that
-nothing from outside can forge a line. Only a traceback takes more.
+nothing from outside can forge a line. Only a traceback takes more. What an exception says of itself is left
+out of it: it may be a piece of a prompt.
 """
 
 from __future__ import annotations
@@ -9,6 +10,14 @@ from __future__ import annotations
 import logging
 import logging.config
 import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import TracebackType
+
+_log = logging.getLogger(__name__)
 
 
 class LineFormatter(logging.Formatter):
@@ -23,6 +32,25 @@ class LineFormatter(logging.Formatter):
         """Return the record as one line, and its traceback if it has one."""
         record.msg, record.args = _escaped(record.getMessage()), ()
         return super().format(record)
+
+    def formatException(  # noqa: N802 - the name is logging's
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """Return where an exception was raised, and its type; the same of those that led to it."""
+        error = ei[1]
+        lines: list[str] = []
+        while error is not None:
+            lines += ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__)]
+            lines.append(f"{type(error).__name__}\n")
+            error = error.__cause__ or error.__context__
+        return "".join(lines).rstrip()
+
+
+def log_lost_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what the event loop has caught; asyncio's own way would show what the exception says."""
+    error = context.get("exception")
+    _log.error("%s", context["message"], exc_info=error if isinstance(error, Exception) else None)
 
 
 def configure(level: str) -> None:

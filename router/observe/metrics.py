@@ -15,7 +15,7 @@ from router.errors import Fault, RouterError
 from router.observe.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Stage = Literal["parse", "tokenize", "choose"]
 
@@ -49,11 +49,13 @@ class Metrics:
     `decisions` by (policy, reason), both names of the router's own. `errors` by whose fault it was, where
     `capacity` is nobody's: no worker could take the request. Tokens are of prompts: sent, expected to be
     cached when they were sent, and cached as engines then reported. `token_checks` are comparisons of our
-    tokens with the engines', by outcome: right or wrong.
+    tokens with the engines', by outcome: right or wrong. `clients` are requests by the name of the client,
+    which is the operator's, and outcome: admitted, limited, or refused for want of a key.
     """
 
     __slots__ = (
         "cached_tokens",
+        "clients",
         "decisions",
         "errors",
         "first_byte",
@@ -64,15 +66,22 @@ class Metrics:
         "request",
         "requests",
         "retries",
+        "retries_refused",
         "stages",
         "token_checks",
+        "turned_away",
+        "waiting",
+        "waits",
     )
 
     def __init__(self) -> None:
         self.requests: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.decisions: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.errors: dict[Fault, int] = dict.fromkeys(get_args(Fault), 0)
-        self.retries = 0
+        self.retries = self.retries_refused = 0
+        self.waits = Histogram(ANSWER_SECONDS)
+        self.waiting: Callable[[], int] = int
+        self.turned_away: dict[str, int] = {"full": 0, "timeout": 0, "ousted": 0}
         self.index: Callable[[], IndexSize] = IndexSize
         self.prompt_tokens = 0
         self.overlap_tokens = 0
@@ -82,6 +91,7 @@ class Metrics:
         self.stages: dict[Stage, Histogram] = {name: Histogram(STAGE_SECONDS) for name in get_args(Stage)}
         self.prediction_error = Histogram(ERROR_TOKENS)
         self.token_checks: dict[str, int] = {}
+        self.clients: Callable[[], Mapping[tuple[str, str], int]] = dict
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has ended, `seconds` after it came. Any path and status may be given."""

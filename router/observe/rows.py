@@ -42,12 +42,28 @@ class RankRow:
 
 
 @dataclass(slots=True, kw_only=True)
+class BreakerRow:
+    """A worker's breaker: its state and what brought it there, and how requests have failed.
+
+    `in_a_row`: failures since an answer last began well. Counts are since the worker was added: `failures` by
+    kind, `changes` into each state by cause.
+    """
+
+    state: str = "closed"
+    cause: str = ""
+    in_a_row: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    changes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
 class WorkerRow:
     """One worker: `url` as the operator gave it; `engine` and `model` are None until it has said them.
 
     `tokens` is where its prompts' token ids come from (`prompts.store` names the modes), `tokens_why` why it
     is not the best. `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a
-    first token) are what this router has sent there, over all ranks.
+    first token) are what this router has sent there, over all ranks. `refusals` counts its own answers 429
+    and 503; for `loaded_seconds` more it counts as having too much to do.
     """
 
     url: str
@@ -58,6 +74,9 @@ class WorkerRow:
     why: str = ""
     tokens: str | None = None
     tokens_why: str = ""
+    breaker: BreakerRow = field(default_factory=BreakerRow)
+    refusals: int = 0
+    loaded_seconds: float = 0.0
     inflight_requests: int = 0
     inflight_tokens: int = 0
     ranks: list[RankRow] = field(default_factory=list)

@@ -109,11 +109,53 @@ METRICS = (
     ),
     Definition(
         "counter",
+        "retries_refused",
+        "requests",
+        NONE,
+        "Requests not sent again because there had been too many retries (--retry-share)",
+        one(lambda counts: counts.retries_refused),
+    ),
+    Definition(
+        "gauge",
+        "waiting_requests",
+        "requests",
+        NONE,
+        "Requests that wait for room at a worker (--max-inflight, --max-worker-inflight)",
+        one(lambda counts: counts.waiting()),
+    ),
+    Definition(
+        "histogram",
+        "wait_seconds",
+        "seconds",
+        NONE,
+        "How long those that had to wait have waited, of those that then went on",
+        one(lambda counts: counts.waits),
+    ),
+    Definition(
+        "counter",
+        "turned_away",
+        "requests",
+        ("reason",),
+        "Requests refused for want of room: full (as many wait as may), timeout (waited too long), ousted "
+        "(one of higher priority has taken the place)",
+        each(lambda counts: counts.turned_away.items()),
+    ),
+    Definition(
+        "counter",
         "errors",
         "requests",
         ("fault",),
         "Requests that failed, by whose fault it was: client, worker, router, or capacity (no worker free)",
         each(lambda counts: counts.errors.items()),
+    ),
+    Definition(
+        "counter",
+        "client_requests",
+        "requests",
+        ("client", "outcome"),
+        "Requests where clients need keys, by the name that stands behind the key: admitted, limited (over "
+        "what the client may use), or refused (no valid key, and so no name)",
+        lambda now: now.counts.clients().items(),
     ),
     Definition(
         "counter",
@@ -210,6 +252,47 @@ METRICS = (
         (*WORKER, "state"),
         "1 for the state a worker is in: starting, ready, paused, draining, failed",
         lambda now: (((row.url, row.state), 1) for row in now.workers),
+    ),
+    Definition(
+        "gauge",
+        "breaker_state",
+        "",
+        (*WORKER, "state"),
+        "1 for the state a worker's breaker is in: closed, open, half_open",
+        lambda now: (((row.url, row.breaker.state), 1) for row in now.workers),
+    ),
+    Definition(
+        "counter",
+        "breaker_changes",
+        "changes",
+        (*WORKER, "state", "cause"),
+        "Times a breaker entered a state, by cause: failures, share, outlier, trial, probe, or how contact "
+        "was lost: connect, reset, cut",
+        lambda now: (
+            ((row.url, state, cause), count)
+            for row in now.workers
+            for state, causes in row.breaker.changes.items()
+            for cause, count in causes.items()
+        ),
+    ),
+    Definition(
+        "counter",
+        "worker_failures",
+        "requests",
+        (*WORKER, "kind"),
+        "Requests that failed at a worker: no connection (connect), lost before (reset) or after (cut) the "
+        "answer had begun, timeout, status",
+        lambda now: (
+            ((row.url, kind), count) for row in now.workers for kind, count in row.breaker.failures.items()
+        ),
+    ),
+    Definition(
+        "counter",
+        "worker_refusals",
+        "requests",
+        WORKER,
+        "Requests that a worker did not take, by its own word: 429 or 503",
+        by_worker(lambda row: row.refusals),
     ),
     Definition(
         "gauge",

@@ -53,6 +53,6 @@ def asgi_cycle(
         default_headers=edge.server_state.default_headers,
         message_event=asyncio.Event(),
         expect_100_continue=edge.expect_100_continue,
-        keep_alive=keep_alive,
+        keep_alive=keep_alive and not edge.expect_100_continue,
         on_response=edge.on_response_complete,
     )

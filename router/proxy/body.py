@@ -43,13 +43,17 @@ class BodyBudget:
 
 
 async def body_of(cycle: Cycle, limit: int, budget: BodyBudget) -> bytes:
-    """Return the body of a request that is served past ASGI, as `read_body` does."""
+    """Return the body of a request that is served past ASGI, as `read_body` does.
+
+    One that says beforehand that it will be too large is not waited for.
+    """
     body = cycle.body
     if cycle.more_body or cycle.disconnected or len(body) > limit:
+        _check(cycle.declared_length(), limit)
         return await read_body(cycle.receive, limit, budget)
     cycle.body = b""
     budget.take(len(body))
-    return body
+    return bytes(body)
 
 
 async def read_body(receive: Receive, limit: int, budget: BodyBudget | None = None) -> bytes:

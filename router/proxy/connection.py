@@ -15,6 +15,7 @@ import httptools
 
 from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import ends_with_connection
+from router.proxy.keepalive import give_up_unacknowledged, keep_alive
 from router.proxy.patience import Patience
 from router.proxy.response import Response
 
@@ -79,14 +80,16 @@ class Connection(asyncio.Protocol):
         """Return True once the socket is closed or on its way there."""
         return self._transport.is_closing()
 
-    def exchange(self, head: bytes, body: bytes, *, bodyless: bool = False) -> Response:
-        """Write one request and return its answer, not begun yet; `bodyless` = an answer to HEAD."""
+    def exchange(self, head: bytes, body: bytes, limits: Limits, *, bodyless: bool = False) -> Response:
+        """Write one request and return its answer, not begun yet; `bodyless` = an answer to HEAD.
+
+        Of `limits` those hold that are on the time which this answer may take.
+        """
         response = Response(self, self._loop, bodyless=bodyless)
         self._response = response
         self._busy = True
         self._unread = 0
         self._asked_at = self._loop.time()
-        limits = self._limits
         if limits.first_byte_seconds or limits.idle_seconds:
             response.patience = Patience(self._loop, limits, self._expire)
         if len(body) <= JOINED_BYTES:
@@ -119,6 +122,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; asyncio and uvloop have set TCP_NODELAY on it."""
         self._transport = cast("asyncio.Transport", transport)
+        socket = transport.get_extra_info("socket")
+        keep_alive(socket)
+        give_up_unacknowledged(socket)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser and wake the reader once, whatever number of pieces came of it."""

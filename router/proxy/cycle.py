@@ -7,6 +7,8 @@ what would split a line is refused.
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from router.proxy.asgi import Message
     from router.proxy.drive import Drive
+    from router.proxy.forwarding import Sender
     from router.proxy.headers import Field
 
     Handler = Callable[["Cycle"], Coroutine[Any, Any, None]]
@@ -37,15 +40,17 @@ _WITHOUT_BODY = frozenset({204, 304})
 class Cycle:
     """What `handler` serves; `drive` steps it.
 
-    `target` is path and query as they came, `headers` have their names in lower case. `body` is what has come
-    of the body and not been taken, `more_body` says whether there is more. `on_lost`, if set, is called when
-    the client is lost; `disconnected` says that nobody is there any more: what is written then goes nowhere.
+    `target` is path and query as they came, `headers` have their names in lower case, `sender` is who is at
+    the other end. `body` is what has come of the body and not been taken, `more_body` says whether there is
+    more. `on_lost`, if set, is called when the client is lost; `disconnected` says that nobody is there any
+    more: what is written then goes nowhere.
     """
 
     __slots__ = (
         "_bodyless",
         "_chunked",
         "_due",
+        "_ends_with_connection",
         "_http10",
         "_loop",
         "_on_complete",
@@ -63,6 +68,7 @@ class Cycle:
         "on_lost",
         "response_complete",
         "response_started",
+        "sender",
         "target",
         "transport",
     )
@@ -76,6 +82,7 @@ class Cycle:
         transport: asyncio.Transport,
         flow: FlowControl,
         on_complete: Callable[[], None],
+        sender: Sender,
         *,
         method: bytes,
         target: bytes,
@@ -89,22 +96,28 @@ class Cycle:
         self.transport = transport
         self.flow = flow
         self._on_complete = on_complete
+        self.sender = sender
         self.method = method
         self.target = target
         self.headers = headers
         self._http10 = http10
         self.keep_alive = keep_alive
         self.expects_100 = expects_100
-        self.body = b""
+        self.body: bytes | bytearray = b""
         self.more_body = True
         self.disconnected = False
         self.response_started = False
         self.response_complete = False
         self.on_lost: Callable[[], None] | None = None
         self._waiter: Waiter | None = None
+        self._ends_with_connection = False
         self._due: int | None = None  # bytes of the body that the head has promised and that have not come
 
     # the body, and the client's end
+
+    def declared_length(self) -> int:
+        """Return how many bytes the head says that the body has; 0 when it says nothing."""
+        return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
     @property
     def message_event(self) -> Self:
@@ -130,7 +143,7 @@ class Cycle:
         if self.disconnected:
             return {"type": "http.disconnect"}
         body, self.body = self.body, b""
-        return {"type": "http.request", "body": body, "more_body": self.more_body}
+        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
 
     # the answer
 
@@ -147,7 +160,6 @@ class Cycle:
         if head is None:
             raise UpstreamFailed("the worker's answer holds a character that must not be in a header")
         self.response_started = True
-        self.expects_100 = False
         body = self._framed(piece, more=more)
         if self.disconnected:
             return
@@ -174,7 +186,10 @@ class Cycle:
     def cut(self) -> None:
         """Break the answer off, behind what has been written of it, so that the client can tell."""
         self.disconnected = True
-        self.transport.close()
+        if self._ends_with_connection:
+            reset(self.transport)
+        else:
+            self.transport.close()
 
     def _frame(self, status: int, fields: Sequence[Field], lines: list[bytes]) -> None:
         """Add the lines that say how the body ends, and take note of it for the pieces."""
@@ -187,12 +202,15 @@ class Cycle:
                     break
             else:
                 self._unsized(lines)
+        if self.expects_100 and self.more_body:
+            self.keep_alive = False  # whether a body follows is now the client's to decide
         if not self.keep_alive:
             lines.append(b"connection: close")
 
     def _unsized(self, lines: list[bytes]) -> None:
         if self._http10:
-            self.keep_alive = False  # it knows no chunks: the end of the connection ends the body
+            self.keep_alive = False  # it knows no chunks
+            self._ends_with_connection = True
         else:
             self._chunked = True
             lines.append(b"transfer-encoding: chunked")
@@ -213,6 +231,14 @@ class Cycle:
             self.cut()
             return
         self.response_complete = True
-        if not self.keep_alive:
+        if not self.keep_alive and not self.more_body:
             self.transport.close()
         self._on_complete()
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Close a connection so that its client cannot take the end for an orderly one (RFC 9112, 8)."""
+    end = transport.get_extra_info("socket")
+    if end is not None:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()

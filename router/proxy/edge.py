@@ -2,8 +2,8 @@
 
 An application may have a method `handler(method, path)` besides being an ASGI one: what that returns, unless
 None, serves the request with a `Cycle` alone, stepped by a `Drive`; it must not raise. All other requests are
-ASGI's. Whoever connects can make the router hold no more, and wait no longer, than `limits` say. Nothing that
-a client sends is logged.
+ASGI's. Its `forwarding`, if it has one, says what workers are told of clients. Whoever connects can make the
+router hold no more, and wait no longer, than `limits` say. Nothing that a client sends is logged.
 
 - Upgrades are not offered, so they are ignored (RFC 9110, 7.8): the request is read as if it had not asked.
 - Trailers are dropped: they are no headers of a request that is on its way already.
@@ -19,19 +19,19 @@ Pass it as `http=EdgeProtocol` to `uvicorn.Config`.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from router.errors import BadRequest
-from router.proxy.asgi import asgi_cycle
+from router.proxy.check import LOOKED_AT, is_host, refusal_body, refusal_of
 from router.proxy.cycle import Cycle
 from router.proxy.drive import Drive
+from router.proxy.forwarding import Forwarding
 from router.proxy.limits import ClientLimits
+from router.proxy.making import check_field, made_cycle
 from router.proxy.pace import BETWEEN, BODY, HEAD, TOO_LARGE, Pace
-from router.proxy.upgrade import GARBLED, ignore_upgrade
+from router.proxy.upgrade import ignore_upgrade, read_leniently
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from router.proxy.cycle import Handler
 
     AnyCycle = Cycle | RequestResponseCycle
+
+_DIRECT = Forwarding()
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -54,17 +56,34 @@ class EdgeProtocol(HttpToolsProtocol):
     cycle: AnyCycle  # type: ignore[assignment] # uvicorn makes all of them itself
     pipeline: deque[tuple[AnyCycle, Any]]  # type: ignore[assignment] # likewise
 
-    __slots__ = ("_current", "_deaf", "_handler", "_open", "_pace", "_serving", "_starting")
+    __slots__ = (
+        "_ahead",
+        "_current",
+        "_deaf",
+        "_news",
+        "_open",
+        "_pace",
+        "_serving",
+        "_starting",
+        "handler",
+        "host",
+        "sender",
+    )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Expect a request in time."""
-        self._handler: Callable[[bytes, str], Handler | None] = getattr(self.app, "handler", _no_handler)
+        self.handler: Callable[[bytes, str], Handler | None] = getattr(self.app, "handler", _no_handler)
         self._serving: AnyCycle | None = None
         self._starting: AnyCycle | None = None
         self._current: AnyCycle | None = None
         self._deaf = False
         self._open = False  # a head or a body is unfinished
+        self._news = False  # the latest read has brought some of a body, or its end
+        self._ahead = 0  # bytes read since requests wait in line
         super().connection_made(cast("asyncio.Transport", transport))
+        read_leniently(self.parser)
+        forwarding: Forwarding = getattr(self.app, "forwarding", _DIRECT)
+        self.sender = forwarding.sender(self.client[0] if self.client else None, self.scheme or "http")
         self._pace = Pace(self, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -90,14 +109,17 @@ class EdgeProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             ignore_upgrade(self, memoryview(data), upgrade.args[0])
-        except httptools.HttpParserError:
-            self.refuse(*GARBLED)
+        except httptools.HttpParserError as error:
+            self.refuse(*refusal_of(error, data))
         if self._open:
             self._pace.unfinished()
         if self.pipeline:
             self._bound_line()
         if self._starting is not None:
             self._start()
+        elif self._news and self._serving is not None:
+            self._serving.message_event.set()  # once per read, however many pieces it brought
+        self._news = False
 
     # the parser's side
 
@@ -106,6 +128,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
+        self.host: bytes | None = None
         self._current = None
         self._open = True
         self._pace.bare = -1
@@ -113,46 +136,27 @@ class EdgeProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field down, its name in lower case."""
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+        if name in LOOKED_AT and self._current is None:
+            if name == b"host" and self.host is None and is_host(value):
+                self.host = value
+            else:
+                check_field(self, name, value)
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Make the request, and give it its turn if nobody is before it."""
-        parser = self.parser
-        if parser.should_upgrade():
+        if self.parser.should_upgrade():
             return  # `ignore_upgrade` comes next
         before = self.cycle
-        self._current = self.cycle = cycle = self._made(parser)
+        self._current = self.cycle = cycle = made_cycle(self)
         if before is None or before.response_complete:
             self._give_turn(cycle)
         else:
-            self.flow.pause_reading()
+            # Read on as far as it costs little: the end of the connection shows only to who reads.
+            self._ahead += self._pace.reading
+            if self._ahead > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
-
-    def _made(self, parser: httptools.HttpRequestParser) -> AnyCycle:
-        url = httptools.parse_url(self.url)
-        method, raw_path, version = parser.get_method(), url.path or b"/", parser.get_http_version()
-        path = raw_path.decode("ascii")
-        if "%" in path:
-            path = unquote(path)
-        keep_alive = version != "1.0" and parser.should_keep_alive()
-        handler = self._handler(method, path)
-        if handler is None:
-            return asgi_cycle(self, method, path, raw_path, url.query or b"", version, keep_alive=keep_alive)
-        return Cycle(
-            handler,
-            self.loop,
-            self.transport,
-            self.flow,
-            self.on_response_complete,
-            method=method,
-            target=raw_path if url.query is None else b"%b?%b" % (raw_path, url.query),
-            headers=self.headers,
-            http10=version == "1.0",
-            keep_alive=keep_alive,
-            expects_100=self.expect_100_continue,
-        )
 
     def on_chunk_header(self) -> None:
         """Turn away from the head: headers that follow a chunk are trailers."""
@@ -160,14 +164,16 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece for the request, unless that has been answered without it."""
-        self._pace.fed = True
+        self._pace.fed += len(body)
         cycle = self.cycle
         if not cycle.response_complete:
-            cycle.body += body
+            if not cycle.body and isinstance(cycle, Cycle):
+                cycle.body = body
+            else:
+                cycle.body = _longer(cycle.body, body)
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-            if cycle is not self._starting:
-                cycle.message_event.set()
+            self._news = True
 
     def on_message_complete(self) -> None:
         """End the request's body, or begin to wait for the next request if this one is answered already."""
@@ -177,8 +183,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._open = False
         if not cycle.response_complete:
             cycle.more_body = False
-            if cycle is not self._starting:
-                cycle.message_event.set()
+            self._news = True
         elif not self.pipeline:
             self._pace.expect(self.timeout_keep_alive)
 
@@ -228,12 +233,23 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
+        self._ahead = 0
         if self.pipeline:
             cycle, _ = self.pipeline.pop()
             self._give_turn(cycle)
             self.loop.call_soon(self._start)  # not from within its predecessor: the stack has an end
         elif not self._open:
             self._pace.expect(self.timeout_keep_alive)
+        elif self._current is not None:
+            self._drain(self._current)
+
+    def _drain(self, cycle: AnyCycle) -> None:
+        """Read the rest of a body that nobody needs, so that its sender reads the answer."""
+        if cycle.keep_alive:
+            self._pace.drain()
+        else:
+            self._open, self._deaf = False, True
+            self._pace.linger()
 
     def _bound_line(self) -> None:
         """Take no more requests, and none that are too many, when the line is full."""
@@ -266,9 +282,10 @@ class EdgeProtocol(HttpToolsProtocol):
             self.pipeline.popleft()  # it is the newest, and will never be whole
             last = self.pipeline[0][0] if self.pipeline else self._serving
         elif state == BODY and last is not None:
+            started = last.response_started
             last.disconnected = True
             last.message_event.set()
-            if last.response_started:
+            if started:
                 self.transport.close()
                 return
         if last is None or last.response_complete or last.disconnected:
@@ -277,7 +294,7 @@ class EdgeProtocol(HttpToolsProtocol):
             last.keep_alive = False
 
     def _write_error(self, status: bytes, message: str) -> None:
-        body = BadRequest(message).body()
+        body = refusal_body(status, message)
         fields = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close" % len(body)
         self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
         self._pace.linger()
@@ -285,3 +302,11 @@ class EdgeProtocol(HttpToolsProtocol):
 
 def _no_handler(_method: bytes, _path: str) -> None:
     return None
+
+
+def _longer(body: bytes | bytearray, piece: bytes) -> bytearray:
+    """Return a body with one more piece: bytes as long as there is one only, then one growing buffer."""
+    if isinstance(body, bytes):
+        body = bytearray(body)
+    body += piece
+    return body

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from router.proxy.route_limits import RouteLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +23,9 @@ class Limits:
     status line and headers of an answer, and whatever else comes in a row that is no body (trailers, chunk
     extensions), with the same slack. A connection that had been idle and is lost within `stale_seconds` of a
     request had been closed while the request was on its way: that takes a packet's time, an engine more.
+
+    `total_seconds` runs from a request's arrival to the end of its answer, retries included; it is not the
+    upstream's to keep. `routes` are limits that hold instead of these for a path.
     """
 
     connect_seconds: float = 5.0
@@ -25,7 +35,27 @@ class Limits:
     max_idle_connections: int = 1024
     buffer_bytes: int = 256 * 1024
     head_bytes: int = 64 * 1024
-    stale_seconds: float = 0.005
+    stale_seconds: float = 0.5
+    total_seconds: float = 0.0
+    routes: Mapping[bytes, Limits] = field(default_factory=dict)
+
+    def on(self, target: bytes) -> Limits:
+        """Return the limits that hold for a request's target; who has no `routes` need not ask."""
+        path = target.partition(b"?")[0]
+        return self.routes.get(unquote_to_bytes(path) if b"%" in path else path, self)
+
+    def with_routes(self, routes: Iterable[RouteLimits]) -> Limits:
+        """Return these limits with others laid over them for some paths."""
+        return replace(self, routes={route.path.encode(): self._laid_over(route) for route in routes})
+
+    def _laid_over(self, route: RouteLimits) -> Limits:
+        return replace(
+            self,
+            connect_seconds=self.connect_seconds if route.connect is None else route.connect,
+            first_byte_seconds=self.first_byte_seconds if route.first_byte is None else route.first_byte,
+            idle_seconds=self.idle_seconds if route.idle is None else route.idle,
+            total_seconds=self.total_seconds if route.total is None else route.total,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,20 +45,21 @@ class Relayed:
     last: Sequence[bytes] = ()
     failure: UpstreamFailed | None = None
 
-    def counts(self) -> tuple[int | None, int | None]:
+    def counts(self, *, prompt: bool = True) -> tuple[int | None, int | None]:
         """Return the engine's own counts of the prompt's tokens and of those that were cached, where told.
+
+        Without `prompt` only the second is looked for.
 
         /v1/responses and /v1/messages call the first input_tokens. A search for bytes in the last 2 KiB:
         about 1 us. Text that a model wrote cannot look like a count, its quotes are escaped.
         """
         last = self.last
         tail = (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
-        if b'_tokens"' not in tail:
-            return None, None
-        prompt = _count(tail, b'"prompt_tokens"')
-        if prompt is None:
-            prompt = _count(tail, b'"input_tokens"')
-        return prompt, _count(tail, b'"cached_tokens"')
+        cached = _count(tail, b'"cached_tokens"')
+        if not prompt:
+            return None, cached
+        tokens = _count(tail, b'"prompt_tokens"')
+        return _count(tail, b'"input_tokens"') if tokens is None else tokens, cached
 
 
 def _count(tail: bytes, name: bytes) -> int | None:

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 import httptools
 
+from router.proxy.check import refusal_of
 from router.proxy.pace import TOO_LARGE
 
 if TYPE_CHECKING:
     from router.proxy.edge import EdgeProtocol
 
-GARBLED = b"400 Bad Request", "the request is not HTTP/1.1"
+
+def read_leniently(parser: httptools.HttpRequestParser) -> None:
+    """Have a parser pass over what comes behind a last request, as uvicorn does, and leave versions to us."""
+    parser.set_dangerous_leniencies(lenient_data_after_close=True, lenient_version=True)
 
 
 def ignore_upgrade(edge: EdgeProtocol, data: memoryview, end: int) -> None:
@@ -31,7 +35,7 @@ def ignore_upgrade(edge: EdgeProtocol, data: memoryview, end: int) -> None:
                 return
             data = data[end:]
             edge.parser = httptools.HttpRequestParser(edge)
-            edge.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            read_leniently(edge.parser)
             edge.parser.feed_data(head)
             try:
                 edge.parser.feed_data(data)
@@ -39,8 +43,8 @@ def ignore_upgrade(edge: EdgeProtocol, data: memoryview, end: int) -> None:
                 end = upgrade.args[0]
             else:
                 return
-    except httptools.HttpParserError:
-        edge.refuse(*GARBLED)
+    except httptools.HttpParserError as error:
+        edge.refuse(*refusal_of(error, b""))
 
 
 def _head_without_upgrade(edge: EdgeProtocol) -> bytes:

@@ -32,14 +32,28 @@ class Upstream:
     """One origin, used from one event loop.
 
     `url` is http:// or https:// (certificates are verified; `tls` replaces the system's trust), with or
-    without a path that then stands before every target. Raises ConfigError for any other URL.
+    without a path that then stands before every target. `address`: connect there, instead of looking up the
+    URL's host, which is who is expected there. `key` goes with every request (Authorization: Bearer).
+    Raises ConfigError for any other URL.
     """
 
-    __slots__ = ("_closed", "_idle", "_limits", "_open", "_origin", "_tls", "url")
+    __slots__ = ("_address", "_closed", "_idle", "_limits", "_open", "_origin", "_ours", "_tls", "url")
 
-    def __init__(self, url: str, *, limits: Limits | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        address: str | None = None,
+        key: str | None = None,
+    ) -> None:
         self.url = url
         self._origin = parse_origin(url)
+        self._ours = [b"host: " + self._origin.authority]
+        if key is not None:
+            self._ours.append(b"authorization: Bearer " + key.encode())
+        self._address = address or self._origin.host
         self._limits = limits or Limits()
         self._idle = IdleConnections(self._limits)
         self._open: set[Connection] = set()
@@ -63,12 +77,12 @@ class Upstream:
         UpstreamFailed, UpstreamTimeout (connect or first byte), BadRequest for what would split a line.
         Cancelled while it waits, it cancels the request at the worker.
         """
-        origin = self._origin
-        head = request_head(method, origin.prefix + target, origin.authority, headers, len(body))
+        head = request_head(method, self._origin.prefix + target, self._ours, headers, len(body))
+        limits = self._limits.on(target) if self._limits.routes else self._limits
         connection = None if fresh else self._idle.take()
         if connection is None:
-            connection = await self._connect()
-        response = connection.exchange(head, body, bodyless=method == b"HEAD")
+            connection = await self._connect(limits)
+        response = connection.exchange(head, body, limits, bodyless=method == b"HEAD")
         try:
             await response.wait()
         finally:
@@ -77,6 +91,11 @@ class Upstream:
         if response.failure is not None and not response.begun:
             raise response.failure
         return response
+
+    @property
+    def busy(self) -> int:
+        """How many requests are under way."""
+        return len(self._open) - len(self._idle)
 
     async def close(self) -> None:
         """Close all connections, for good; answers under way end with UpstreamFailed."""
@@ -90,17 +109,18 @@ class Upstream:
         self._idle.drop(connection)
         self._open.discard(connection)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, limits: Limits) -> Connection:
         await in_task()
         loop = asyncio.get_running_loop()
         origin = self._origin
         try:
-            async with asyncio.timeout(self._limits.connect_seconds or None):
+            async with asyncio.timeout(limits.connect_seconds or None):
                 _, connection = await loop.create_connection(
                     lambda: Connection(loop, self._limits, self._idle.put, self._lost),
-                    origin.host,
+                    self._address,
                     origin.port,
                     ssl=self._tls,
+                    server_hostname=origin.host if self._tls is not None else None,
                 )
         except TimeoutError as error:
             raise _not_sent(UpstreamTimeout("the worker did not accept a connection in time")) from error

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from router.core.view import View
     from router.engines.description import EventSource
 
-__all__ = ["Stream", "StreamCounts"]
 
 _log = logging.getLogger(__name__)
 _PARTS = 3

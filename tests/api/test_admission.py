@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from router.api.admission import Admission, Capacity
-from router.errors import NoWorker, QueueFull
+from router.api.admission import Admission, Capacity, priority
+from router.errors import BadRequest, NoWorker, QueueFull
 from router.observe.histogram import Histogram
 from tests.waiting import until
 
@@ -28,7 +29,8 @@ class Workers:
         return cast("list[Rank]", list(self.active))
 
     async def _ask(self, name: str, model: str, priority: int) -> None:
-        ranks = await self.admission.enter(model, priority, self.ranks(), self.ranks)
+        admission = self.admission
+        ranks = admission.take(model, self.ranks()) or await admission.wait(model, priority, self.ranks)
         self.active[cast("str", ranks[0])] += 1
         self.done.append(name)
 
@@ -93,10 +95,11 @@ async def test_priority_goes_first() -> None:
 async def test_who_finds_the_line_full_is_refused_at_once_or_takes_the_place_of_a_lower_priority() -> None:
     workers = Workers(Capacity(in_all=1, waiting=1), "w")
     await workers.ask("a", "b", "c")
-    with pytest.raises(QueueFull):
-        workers.admission.check("m", 0)
-    workers.admission.check("m", 1)
-    workers.admission.check("other", 0)
+    for wish, model, refused in ((b"0", "m", True), (b"1", "m", False), (b"0", "other", False)):
+        check = workers.admission.check([(b"x-kv-router-priority", wish)])
+        assert check is not None
+        with pytest.raises(QueueFull) if refused else contextlib.nullcontext():
+            check(model)
     with pytest.raises(QueueFull, match="too many requests wait"):
         await workers.tasks[2]
     await workers.ask("d", priority=1)
@@ -140,7 +143,8 @@ async def test_room_for_one_model_is_not_held_up_by_another_that_has_none() -> N
     workers = Workers(Capacity(in_all=2), "w")
     await workers.ask("a", "b")
     lost: list[Rank] = []
-    stuck = asyncio.create_task(workers.admission.enter("gone", 9, lost, lambda: lost))
+    assert workers.admission.take("gone", lost) is None
+    stuck = asyncio.create_task(workers.admission.wait("gone", 9, lambda: lost))
     await asyncio.sleep(0)
     await workers.ask("c")
     workers.end("w")
@@ -155,7 +159,7 @@ async def test_what_has_become_impossible_is_told_to_who_waits_and_nobody_else()
     def look() -> list[Rank]:
         raise NoWorker("gone")
 
-    stuck = asyncio.create_task(workers.admission.enter("m", 0, workers.ranks(), look))
+    stuck = asyncio.create_task(workers.admission.wait("m", 0, look))
     await asyncio.sleep(0)
     await workers.ask("b")
     workers.end("w")
@@ -173,3 +177,18 @@ async def test_a_change_of_the_fleet_lets_as_many_go_as_there_is_room_for() -> N
     await workers.settled(*"abcd")
     assert workers.active == {"v": 2, "w": 2}
     assert workers.admission.waiting == 2
+
+
+@pytest.mark.parametrize(("value", "expected"), [(b"0", 0), (b"7", 7), (b"-12", -12)])
+def test_a_priority_is_a_whole_number(value: bytes, expected: int) -> None:
+    assert priority([(b"a", b"9"), (b"x-kv-router-priority", value)]) == expected
+
+
+@pytest.mark.parametrize("value", [b"", b"high", b"1.5", b"1000", b"+1", b" 1"])
+def test_what_is_no_priority_is_refused_by_name(value: bytes) -> None:
+    with pytest.raises(BadRequest, match="x-kv-router-priority: expected a whole number"):
+        priority([(b"x-kv-router-priority", value)])
+
+
+def test_without_a_priority_it_is_nought() -> None:
+    assert priority([]) == 0

@@ -26,7 +26,6 @@ import uvicorn
 from router.proxy.body import BodyBudget, body_of
 from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.edge import EdgeProtocol
-from router.proxy.headers import request_headers
 from router.proxy.relay import relay
 from router.proxy.upstream import Upstream
 
@@ -53,7 +52,7 @@ class Parts:
     async def _serve(self, cycle: Cycle) -> None:
         body = await body_of(cycle, BODY_BYTES, self._bodies)
         self._bodies.give_back(len(body))
-        fields = request_headers(cycle.headers)
+        fields, _ = cycle.sender.onward(cycle.headers)
         with contextlib.suppress(ClientGone), ClientWatch(cycle):
             response = await next(self._upstreams).request(cycle.method, cycle.target, fields, body)
             await relay(response, cycle)
@@ -110,9 +109,10 @@ def main() -> None:
         cases[str(row["router"]), bool(row["stream"]), int(row["conc"])].append(float(row["cpu_us_per_req"]))
     print(f"proxy: CPU us per request, medians of {ROUNDS}")
     for (name, stream, conc), values in cases.items():
-        base = median(cases["bare", stream, conc])
+        base, here = median(cases["bare", stream, conc]), median(values)
         kind = "64-chunk stream" if stream else "200-token chat"
-        print(f"  {name:12}{kind:16}c={conc:<4}{median(values):8.1f}  x{median(values) / base:.2f}")
+        ratio = f"x{here / base:.2f}" if base else "too short a run to tell"
+        print(f"  {name:12}{kind:16}c={conc:<4}{here:8.1f}  {ratio}")
 
 
 if __name__ == "__main__":

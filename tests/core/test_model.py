@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from router.core.blocks import Namespace, block_keys, namespace_root, pack_tokens
-from router.core.index import Index, Match
+from router.core.index import Index
 from router.core.view import View
 from router.core.wire import Batch, Cleared, Event, Hash, Stored
 from tests.core.frames import BLOCK_SIZE, removed, stored
@@ -22,6 +22,8 @@ from tests.core.oracle import FULL, Oracle, Path, Place, Run, Space
 
 if TYPE_CHECKING:
     from array import array
+
+    from router.core.matching import Match
 
 LONG = bool(os.environ.get("KV_ROUTER_LONG"))
 SPACES: list[Space] = [(None, None), ("ad", None), ("ad2", None), (None, "salt")]
@@ -202,6 +204,15 @@ class SmallFleet(Fleet):
     """The same with too little room: what is given up is missing, and nothing is there that should not be."""
 
     bound = 12
+
+    @rule(
+        rank=ranks,
+        some=st.lists(paths, min_size=1, max_size=3),
+        place=st.tuples(st.sampled_from(TIERS), st.just(0)),
+    )
+    def lift(self, rank: int, some: list[Path], place: Place) -> None:
+        """Not into a new group: that a rank has one is not learnt from a block that was given up."""
+        super().lift(rank, some, place)
 
     @invariant()
     def agrees(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,9 @@ from router.core.wire import Batch, Cleared, Event
 from tests.core.frames import BLOCK_SIZE, removed, stored
 
 PROMPTS = 8
-EXAMPLES = 10_000 if os.environ.get("KV_ROUTER_LONG") else 300
+LONG = bool(os.environ.get("KV_ROUTER_LONG"))
+EXAMPLES = 10_000 if LONG else 300
+pytestmark = pytest.mark.timeout(7200 if LONG else 120)
 
 
 def tokens_of(block: int) -> list[int]:

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -23,7 +23,7 @@ MODES = [  # of both engines; a paused vLLM publishes nothing, so that it has on
     ("--engine", "sglang", "--paused-loop", "publishing"),
     ("--engine", "vllm"),
 ]
-_LISTENING = re.compile(r"listening on (http://\S+)")
+_LISTENING = re.compile(r"listening on (https?://\S+)")
 
 
 @dataclass(slots=True)
@@ -33,6 +33,7 @@ class Running:
     process: asyncio.subprocess.Process
     url: str
     workers: list[dict[str, Any]]
+    log: list[bytes] = field(default_factory=list)
 
     def kill(self) -> None:
         """End it as a machine that loses power would."""
@@ -57,8 +58,9 @@ async def router(workers: Sequence[str], *options: str) -> AsyncIterator[Running
         arguments += ["--worker", worker]
     async with _process(arguments) as process:
         url = await _listening(process)
-        drain = asyncio.create_task(_drain(process))
-        yield Running(process, url, [])
+        running = Running(process, url, [])
+        drain = asyncio.create_task(_drain(running))
+        yield running
         drain.cancel()
 
 
@@ -122,8 +124,9 @@ async def _listening(process: asyncio.subprocess.Process) -> str:
     raise AssertionError(f"the router did not start: {''.join(lines)}")
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
+async def _drain(running: Running) -> None:
     """Read on, so that the process never waits for somebody to read its log."""
-    assert process.stderr is not None
-    while await process.stderr.readline():
-        pass
+    stderr = running.process.stderr
+    assert stderr is not None
+    while line := await stderr.readline():
+        running.log.append(line)

@@ -41,6 +41,7 @@ async def test_a_worker_describes_itself_whole() -> None:
         tokenizer_path="/models/qwen",
         started="21.5",
         version="0.5.23",
+        bootstrap_port=8998,
     )
 
 
@@ -142,6 +143,14 @@ async def test_bigrams_come_with_the_speculative_algorithms_that_use_them(
 )
 async def test_the_disaggregation_mode_is_the_role(mode: Any, role: str) -> None:
     assert (await describe(bodies.sglang(disaggregation_mode=mode))).role == role
+
+
+@pytest.mark.parametrize(
+    ("told", "port"), [(30001, 30001), (None, 8998), ("30001", 8998), (0, 8998), (70000, 8998)]
+)
+async def test_the_bootstrap_port_is_the_workers_own_or_the_default(told: Any, port: int) -> None:
+    description = await describe(bodies.sglang(disaggregation_bootstrap_port=told))
+    assert description.bootstrap_port == port
 
 
 async def test_the_operators_role_wins() -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from router.core.wire import Batch
-from router.errors import BadRequest, NoWorker, UnknownModel
+from router.errors import BadRequest, NoWorker, UnknownModel, UpstreamFailed
 from router.fleet.fleet import Fleet
+from router.fleet.limits import ViewLimits
 from router.fleet.snapshot import snapshot
 from router.fleet.spec import WorkerSpec
-from router.fleet.worker import ViewLimits, Worker, WorkerState
+from router.fleet.worker import Worker, WorkerState
 from router.proxy.limits import Limits
 from tests.core.frames import stored
 from tests.engines.scripted import Answer, ScriptedWorker, scripted
@@ -21,6 +22,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from router.engines.description import Description
     from router.proxy.upstream import Upstream
@@ -52,10 +54,14 @@ async def prepare(_: Description, __: Upstream) -> None:
     return
 
 
+def fleet_of(*urls: str, **spec: Any) -> AbstractAsyncContextManager[Fleet]:
+    return fleet_with(*(WorkerSpec(url, **spec) for url in urls))
+
+
 @asynccontextmanager
-async def fleet_of(*urls: str, **spec: Any) -> AsyncIterator[Fleet]:
+async def fleet_with(*specs: WorkerSpec) -> AsyncIterator[Fleet]:
     fleet = Fleet(
-        [WorkerSpec(url, **spec) for url in urls],
+        specs,
         upstream_limits=Limits(),
         view_limits=ViewLimits(
             predicted_ttl=30.0, approximate_ttl=600.0, predicted_bound=1000, replay_seconds=1.0
@@ -113,13 +119,18 @@ async def test_an_unhealthy_worker_takes_nothing_and_comes_back() -> None:
         await until(lambda: fleet.ready)
 
 
-async def test_a_suspected_worker_is_looked_at_before_it_takes_requests_again() -> None:
-    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
-        await until(lambda: fleet.ready)
-        fleet.suspect(fleet.route("tiny").ranks[0], "connection refused")
-        assert state(fleet, worker, WorkerState.FAILED)
-        assert fleet.route("tiny").ranks == []
-        await until(lambda: fleet.ready)
+async def test_a_worker_that_lost_contact_is_looked_at_before_it_takes_requests_again() -> None:
+    async with (
+        scripted(sglang()) as (one, _),
+        scripted(sglang()) as (other, _),
+        fleet_of(one.url, other.url) as fleet,
+    ):
+        await until(lambda: len(fleet.models()) and len(fleet.route("tiny").ranks) == 2)
+        fleet.failed(fleet.workers[one.url].ranks[0], UpstreamFailed("the connection broke"))
+        assert [rank.worker for rank in fleet.route("tiny").ranks] == [other.url]
+        assert [rank.worker for (rank,) in fleet.route("tiny").spare] == [one.url]
+        await until(lambda: len(fleet.route("tiny").ranks) == 2)
+        assert fleet.workers[one.url].health.breaker.changes == {("open", "reset"): 1, ("closed", "probe"): 1}
 
 
 async def test_a_paused_worker_takes_no_requests() -> None:
@@ -249,10 +260,46 @@ async def test_a_request_without_a_model_goes_to_the_only_one() -> None:
         assert (fleet.route(None).model, fleet.route(None).lora) == ("big", None)
 
 
-async def test_a_role_that_needs_a_partner_takes_no_requests_and_says_why() -> None:
-    async with scripted(sglang()) as (worker, _), fleet_of(worker.url, role="prefill") as fleet:
+async def test_halves_of_pairs_serve_once_both_are_there() -> None:
+    async with (
+        scripted(sglang(disaggregation_mode="prefill")) as (one, _),
+        scripted(sglang(disaggregation_mode="decode")) as (other, _),
+        fleet_of(one.url, other.url) as fleet,
+    ):
         await until(lambda: fleet.ready)
+        halves = (fleet.route("tiny").halves or {})["sglang"]
+        assert [rank.worker for rank in halves.prefill] == [one.url]
+        assert [rank.worker for rank in halves.decode] == [other.url]
         assert fleet.route("tiny").ranks == []
+        other.routes["/health"] = Answer(status=500)
+        await until(lambda: state(fleet, other, WorkerState.FAILED))
+        assert not fleet.ready
+        assert not fleet.route("tiny").serves
+
+
+async def test_halves_of_different_engines_form_no_pair() -> None:
+    async with (
+        scripted(sglang(disaggregation_mode="prefill")) as (one, _),
+        scripted(vllm()) as (other, _),
+        fleet_with(WorkerSpec(one.url), WorkerSpec(other.url, role="decode")) as fleet,
+    ):
+        await until(lambda: state(fleet, one, WorkerState.READY) and state(fleet, other, WorkerState.READY))
+        assert set(fleet.route("tiny").halves or {}) == {"sglang", "vllm"}
+        assert not fleet.ready
+
+
+async def test_a_request_waits_for_the_half_that_is_paused() -> None:
+    async with (
+        scripted(sglang(disaggregation_mode="prefill")) as (one, _),
+        scripted(sglang(disaggregation_mode="decode")) as (other, _),
+        fleet_of(one.url, other.url) as fleet,
+    ):
+        await until(lambda: fleet.ready)
+        one.routes["/ready"] = Answer(status=503)
+        await until(lambda: state(fleet, one, WorkerState.PAUSED))
+        waiting = asyncio.create_task(fleet.wait_for("tiny", 60.0))
+        one.routes["/ready"] = Answer()
+        assert (await waiting).serves
 
 
 async def test_every_rank_is_pinned_by_header_where_there_are_several() -> None:

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
-from router.observe.rows import RankRow, WorkerRow
+from router.observe.rows import BreakerRow, RankRow, WorkerRow
 from router.observe.table import METRICS, PREFIX, Definition
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def counts() -> Metrics:
     metrics.answered("/v1/completions", 200, 0.2)
     metrics.retries += 1
     metrics.token_checks["right"] = 2
+    metrics.clients = lambda: {("batch", "limited"): 1}
     metrics.errors["worker"] += 2
     metrics.first_byte.observe(0.02)
     metrics.stages["choose"].observe(0.00002)
@@ -60,6 +61,14 @@ def fleet() -> list[WorkerRow]:
             url=URL,
             state="ready",
             tokens="fastokens",
+            breaker=BreakerRow(
+                state="open",
+                cause="failures",
+                in_a_row=5,
+                failures={"status": 5},
+                changes={"open": {"failures": 2, "reset": 1}, "half_open": {"probe": 1}},
+            ),
+            refusals=12,
             inflight_requests=3,
             inflight_tokens=900,
             ranks=[rank(0), rank(1)],
@@ -107,6 +116,10 @@ def test_values_are_those_of_counts_and_rows() -> None:
     assert value(metrics, "kv_router_prediction_error_tokens_bucket", le="-16.0") == 1
     assert value(metrics, "kv_router_inflight_tokens", worker=URL) == 900
     assert value(metrics, "kv_router_worker_state", worker=URL, state="ready") == 1
+    assert value(metrics, "kv_router_breaker_state", worker=URL, state="open") == 1
+    assert value(metrics, "kv_router_breaker_changes_total", worker=URL, state="open", cause="reset") == 1
+    assert value(metrics, "kv_router_worker_failures_total", worker=URL, kind="status") == 5
+    assert value(metrics, "kv_router_worker_refusals_total", worker=URL) == 12
     assert value(metrics, "kv_router_view_state", **here, state="live") == 1
     assert value(metrics, "kv_router_blocks", **here, tier="CPU_PINNED") == 3
     assert value(metrics, "kv_router_resets_total", **here, cause="all_blocks_cleared") == 5
@@ -160,7 +173,19 @@ def test_a_name_ends_in_its_unit_and_only_counters_in_total(definition: Definiti
 
 
 def test_labels_are_few_and_bounded() -> None:
-    known = {"route", "status_class", "fault", "stage", "policy", "reason", "worker", "rank", "state", "tier"}
+    known = {
+        "client",
+        "route",
+        "status_class",
+        "fault",
+        "stage",
+        "policy",
+        "reason",
+        "worker",
+        "rank",
+        "state",
+        "tier",
+    }
     assert {label for definition in METRICS for label in definition.labels} == known | {
         "kind",
         "cause",

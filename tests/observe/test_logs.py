@@ -47,3 +47,30 @@ def test_a_traceback_follows_its_line() -> None:
     lines = logged("try: 1 / 0", "except ZeroDivisionError: logging.getLogger('router').exception('broken')")
     assert lines[0].endswith("ERROR broken")
     assert lines[1].startswith("Traceback")
+
+
+def test_what_an_exception_says_is_left_out_for_it_may_be_a_piece_of_a_prompt() -> None:
+    lines = logged(
+        "try:",
+        "    try: {}['secret' + ' prompt']",
+        "    except KeyError as error: raise ValueError('secret' + ' prompt') from error",
+        "except ValueError: logging.getLogger('uvicorn.error').exception('broken')",
+    )
+    assert "secret prompt" not in "\n".join(lines)
+    assert [line for line in lines if line in {"ValueError", "KeyError"}] == ["ValueError", "KeyError"]
+
+
+def test_what_the_loop_catches_is_logged_without_what_it_says() -> None:
+    lines = logged(
+        "import asyncio",
+        "async def fail(): raise ValueError('secret' + ' prompt')",
+        "async def main():",
+        "    asyncio.get_running_loop().set_exception_handler(logs.log_lost_exception)",
+        "    asyncio.ensure_future(fail())",
+        "    await asyncio.sleep(0)",
+        "    await asyncio.sleep(0)",
+        "asyncio.run(main())",
+    )
+    assert lines[0].endswith("ERROR Task exception was never retrieved")
+    assert lines[-1] == "ValueError"
+    assert "secret prompt" not in "\n".join(lines)

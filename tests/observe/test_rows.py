@@ -20,6 +20,9 @@ def test_a_worker_is_shown_with_exactly_these_keys() -> None:
                 "why": "",
                 "tokens": None,
                 "tokens_why": "",
+                "breaker": {"state": "closed", "cause": "", "in_a_row": 0, "failures": {}, "changes": {}},
+                "refusals": 0,
+                "loaded_seconds": 0.0,
                 "inflight_requests": 0,
                 "inflight_tokens": 0,
                 "ranks": [

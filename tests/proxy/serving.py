@@ -13,11 +13,11 @@ from router.errors import UpstreamFailed
 from router.proxy.body import BodyBudget, body_of
 from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.edge import EdgeProtocol
-from router.proxy.headers import request_headers
 from router.proxy.relay import Relayed, relay
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator
 
     from router.proxy.cycle import Cycle, Handler
@@ -46,7 +46,7 @@ class Proxy:
             self.gone += 1
 
     async def _pass_on(self, cycle: Cycle, body: bytes) -> None:
-        fields = request_headers(cycle.headers)
+        fields, _ = cycle.sender.onward(cycle.headers)
         try:
             response = await self._upstream.request(cycle.method, cycle.target, fields, body)
             relayed = await relay(response, cycle, extra=[(b"x-extra", b"1")], on_start=self._count)
@@ -62,7 +62,9 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, protocol: type[EdgeProtocol] = EdgeProtocol) -> AsyncIterator[int]:
+async def served(
+    app: Any, protocol: type[EdgeProtocol] = EdgeProtocol, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """Serve an app on a real socket, and give the port."""
     config = uvicorn.Config(
         app,
@@ -76,7 +78,7 @@ async def served(app: Any, protocol: type[EdgeProtocol] = EdgeProtocol) -> Async
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -194,7 +194,6 @@ async def test_a_body_that_is_garbled_is_refused_and_its_request_ends(
 @pytest.mark.parametrize(
     ("start", "unit"),
     [
-        (b"GET /", b"a" * 1000),
         (GET + b"x: ", b"a" * 1000),
         (GET, b"aa: b\r\n" * 100),
         (CHUNKED + b"0\r\n", b"aa: b\r\n" * 100),
@@ -207,6 +206,13 @@ async def test_nothing_but_a_body_can_be_endless(start: bytes, unit: bytes) -> N
     async with served(Echo(), Edge) as port:
         sent, answer = await flood(port, start, unit)
         assert answer.startswith(b"HTTP/1.1 431 ")
+        assert sent < 16 << 20
+
+
+async def test_a_target_that_does_not_end_is_too_long() -> None:
+    async with served(Echo(), Edge) as port:
+        sent, answer = await flood(port, b"GET /", b"a" * 1000)
+        assert answer.startswith(b"HTTP/1.1 414 ")
         assert sent < 16 << 20
 
 
@@ -358,3 +364,72 @@ async def test_an_answer_can_be_broken_off_in_silence(caplog: pytest.LogCaptureF
     async with served(Cutting(), Edge) as port:
         assert (await all_of(port, GET + b"\r\n")).endswith(b"\r\n\r\nsome")
     assert not caplog.records
+
+
+async def test_a_client_that_leaves_with_requests_in_line_takes_the_first_with_it() -> None:
+    async with Worker.up(hang) as worker:
+        proxy = Proxy(Upstream(worker.url))
+        async with served(proxy, Edge) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GET + b"\r\n")
+            await until(lambda: worker.requests)
+            writer.write(GET + b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+            writer.close()
+            await until(lambda: proxy.gone and not worker.open)
+
+
+async def test_a_line_of_large_requests_is_not_read_ahead(caplog: pytest.LogCaptureFixture) -> None:
+    echo = Echo()
+    echo.going.clear()
+    body = b"x" * 1000
+    whole = POST + b"content-length: 1000\r\n\r\n" + body
+    async with served(echo, Edge) as port, client(port) as (reader, writer):
+        writer.write(whole * 500)
+        await until(lambda: echo.asked)
+        echo.going.set()
+        for _ in range(500):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(1000) == body
+    assert len(echo.asked) == 500
+    assert not caplog.records
+
+
+class Counting:
+    """Reads a body and says how often it was woken for that."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self.size = 0
+
+    def handler(self, _method: bytes, _path: str) -> Handler:
+        return self._serve
+
+    async def _serve(self, cycle: Cycle) -> None:
+        with contextlib.suppress(ClientGone):
+            while True:
+                message = await cycle.receive()
+                self.pieces += 1
+                self.size += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    break
+            cycle.begin(200, [(b"content-length", b"0")], b"", more=False)
+
+
+async def test_a_read_full_of_small_chunks_wakes_its_request_once() -> None:
+    counting = Counting()
+    async with served(counting, Edge) as port, client(port) as (reader, writer):
+        writer.write(CHUNKED)
+        await writer.drain()
+        writer.write(b"5\r\nhello\r\n" * 3000 + b"0\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert counting.size == 15_000
+    assert counting.pieces < 20
+
+
+async def test_a_body_of_nearly_nothing_but_framing_is_refused() -> None:
+    async with served(Counting(), Edge) as port:
+        sent, answer = await flood(port, CHUNKED, b"2\r\nxy\r\n" * 1000)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert sent < 16 << 20

@@ -126,3 +126,12 @@ async def test_requests_past_asgi_and_through_it_share_a_connection_in_order() -
     data = await exchange(Scripted(script), wire)
     bodies = [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
     assert bodies == [b"/asgi", *[b"direct"] * 300, b"/asgi", b"direct"]
+
+
+async def test_a_client_of_http_1_0_can_tell_a_cut_from_the_end() -> None:
+    def script(cycle: Cycle) -> None:
+        cycle.begin(200, [], b"some", more=True)
+        cycle.cut()
+
+    with pytest.raises(ConnectionResetError):
+        await exchange(Scripted(script), b"POST /v1 HTTP/1.0\r\n\r\n")

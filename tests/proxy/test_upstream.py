@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import BadRequest, UpstreamFailed, UpstreamTimeout
+from router.proxy.fetch import fetch
 from router.proxy.limits import Limits
+from router.proxy.route_limits import RouteLimits
 from router.proxy.upstream import Upstream
 from tests.proxy.scripted import OK, Peer, Worker, answer, plays
-from tests.waiting import until
+from tests.waiting import DEADLINE_SECONDS, until
 
 if TYPE_CHECKING:
     from router.proxy.response import Response
@@ -630,4 +632,27 @@ async def test_an_ipv6_literal_can_be_reached() -> None:
         upstream = Upstream(worker.url)
         assert await get(upstream) == (200, b"ok")
         assert b"host: [::1]:" in worker.requests[0][1]
+        await upstream.close()
+
+
+async def test_the_workers_own_key_goes_with_everything_it_is_asked() -> None:
+    async with Worker.up(OK) as worker:
+        upstream = Upstream(worker.url, key="sk-of-the-worker")
+        await (await upstream.request(b"POST", b"/v1", [(b"accept", b"*/*")], b"{}")).read_all(100)
+        await fetch(upstream, "GET", "/health", timeout=DEADLINE_SECONDS)
+        await upstream.close()
+        for _, head, _ in worker.requests:
+            assert head.count(b"\r\nauthorization: Bearer sk-of-the-worker\r\n") == 1
+
+
+async def test_limits_of_a_route_hold_on_its_path_only() -> None:
+    limits = Limits().with_routes([RouteLimits("/short", first_byte=0.05)])
+    async with Worker.up(hang) as worker:
+        upstream = Upstream(worker.url, limits=limits)
+        longer = asyncio.create_task(upstream.request(b"POST", b"/long", []))
+        with pytest.raises(UpstreamTimeout):
+            await upstream.request(b"POST", b"/short?a=b", [])
+        assert not longer.done()
+        longer.cancel()
+        await asyncio.gather(longer, return_exceptions=True)
         await upstream.close()

@@ -1,0 +1,149 @@
+"""One try of a pair: what it enters in the ledger and in the views, and what is learned from it.
+
+The prefill rank carries the prompt's uncached tokens until its half is over, the decode rank a running
+request until the end. What the prefill rank has computed it holds, whatever becomes of the decode rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from router.api.answers import decode_names, routed
+from router.api.feedback import batches
+from router.core.decide import predict
+from router.proxy.relay import Relayed, relay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from router.api.errand import Errand
+    from router.api.feedback import Feedback
+    from router.api.planner import Plan
+    from router.core.cost import Candidate
+    from router.core.ledger import Ledger
+    from router.core.rank import Rank
+    from router.fleet.fleet import Fleet
+    from router.observe.metrics import Metrics
+    from router.proxy.headers import Field
+    from router.proxy.response import Response
+
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where attempts are entered, and who learns from them."""
+
+    fleet: Fleet
+    ledger: Ledger
+    feedback: Feedback
+    metrics: Metrics
+
+
+class Attempt:
+    """A `Job` of `router.pairs`. It must be closed in a `finally`."""
+
+    def __init__(
+        self, errand: Errand, prefill: Candidate, decode: Candidate, books: Books, now: float
+    ) -> None:
+        self._plan = plan = errand.plan
+        self.body = plan.body
+        self.prompts = plan.request.prompts
+        self.copies = errand.copies
+        self._exchange = errand.exchange
+        self._books = books
+        self._first = prefill
+        self._decode = decode.rank
+        self._headers = pair_headers(prefill, decode, errand.exchange.id)
+        self._computed = self._told = self._ended_well = False
+        self._enter(plan, decode, now)
+
+    def _enter(self, plan: Plan, decode: Candidate, now: float) -> None:
+        fleet, ledger, first = self._books.fleet, self._books.ledger, self._first
+        for rank in (first.rank, self._decode):
+            if rank.breaker.troubled:
+                fleet.worker_of(rank).health.begun()
+        self._heard = batches(fleet.stream_of(first.rank))
+        self._to_compute = ledger.open(first.rank.load, first.uncached_tokens)
+        self._running = ledger.open(self._decode.load, 0)
+        self._predicted = _predict(plan, first, now)
+        self._fetched = _predict(plan, decode, now) if _keeps_cache(fleet, self._decode) else ()
+
+    @property
+    def answered(self) -> bool:
+        """See `Job`."""
+        return self._exchange.cycle.response_started
+
+    def prefilled(self, usage: bytes | None = None) -> None:
+        """See `Job`; counts that the prefill worker tells itself are the ones to learn from."""
+        self._compute()
+        if usage is not None:
+            self._told = True
+            self._books.feedback.learn(self._plan, self._first, Relayed(_OK, (usage,)), self._heard)
+
+    async def pass_on(self, response: Response) -> Relayed:
+        """See `Job`."""
+        self._exchange.response = response
+        relayed = await relay(response, self._exchange.cycle, extra=self._headers, on_start=self._begin)
+        self._exchange.status = relayed.status
+        self._ended_well = relayed.status == _OK
+        if not self._told:
+            self._books.feedback.learn(self._plan, self._first, relayed, self._heard)
+        elif relayed.failure is not None:
+            self._books.metrics.failed(relayed.failure)
+        if relayed.failure is not None:
+            self._books.fleet.failed(self._decode, relayed.failure, begun=True)
+        return relayed
+
+    def _begin(self) -> None:
+        self._compute()
+        self._good(self._decode)
+        self._books.metrics.first_byte.observe(perf_counter() - self._exchange.began)
+
+    def _compute(self) -> None:
+        """Note that the prompt has been computed."""
+        if not self._computed:
+            self._computed = True
+            self._to_compute.close()
+            self._good(self._first.rank)
+
+    def _good(self, rank: Rank) -> None:
+        breaker = rank.breaker
+        breaker.good += 1
+        if breaker.troubled:
+            self._books.fleet.worker_of(rank).health.succeeded()
+
+    def close(self) -> None:
+        """Give back the load, and take back what will not come true."""
+        self._to_compute.close()
+        self._running.close()
+        for rank in (self._first.rank, self._decode):
+            if rank.breaker.troubled:
+                self._books.fleet.worker_of(rank).health.ended()
+        if not self._computed:
+            _withdraw(self._first.rank, self._predicted)
+        if not self._ended_well:
+            _withdraw(self._decode, self._fetched)
+
+
+def pair_headers(prefill: Candidate, decode: Candidate, request_id: bytes) -> tuple[Field, ...]:
+    """Return what the client is told: overlap counts where the prompt is computed."""
+    return (*routed(prefill, request_id), *decode_names(decode.rank.worker, decode.rank.rank))
+
+
+def _predict(plan: Plan, candidate: Candidate, now: float) -> Iterable[int]:
+    return predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
+
+
+def _keeps_cache(fleet: Fleet, rank: Rank) -> bool:
+    """Whether a decode rank holds what it has fetched: SGLang's only with its decode radix cache on.
+
+    One that has no such cache publishes nothing, so what has published has one.
+    """
+    return fleet.engine_of(rank) != "sglang" or batches(fleet.stream_of(rank)) > 0
+
+
+def _withdraw(rank: Rank, keys: Iterable[int]) -> None:
+    rank.view.predicted.settle_all(keys)

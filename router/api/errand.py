@@ -1,0 +1,45 @@
+"""One request of a model with prefill or decode workers, and what it has been through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.api.exchange import Exchange
+    from router.api.planner import Plan
+    from router.core.rank import Rank
+    from router.pairs.choice import Choice
+    from router.pairs.half import HalfFailed
+
+
+@dataclass(slots=True)
+class Errand:
+    """`copies`: answers wanted to each prompt. `attempts` have been made, `sends` of them have been written.
+
+    `lost` are workers that have failed; `shunned` those whose pair has, it is not known by whose fault.
+    """
+
+    plan: Plan
+    exchange: Exchange
+    copies: int
+    lost: set[str] = field(default_factory=set)
+    shunned: set[str] = field(default_factory=set)
+    attempts: int = 0
+    sends: int = 0
+
+    def among(self, ranks: list[Rank]) -> list[Rank]:
+        """Return the ranks to try next."""
+        left = [rank for rank in ranks if rank.worker not in self.lost]
+        return [rank for rank in left if rank.worker not in self.shunned] or left
+
+    def failed(self, failed: HalfFailed, choice: Choice) -> None:
+        """Take note of an attempt that came to nothing."""
+        self.attempts += 1
+        self.sends += failed.failure.sent
+        if failed.answer is None or failed.refused or failed.own:
+            self.lost.add(failed.half.rank.worker)
+            return
+        self.shunned.add(choice.first.rank.worker)
+        if choice.decode is not None:
+            self.shunned.add(choice.decode.rank.worker)

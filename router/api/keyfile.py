@@ -1,0 +1,81 @@
+"""The file of clients' keys, read again whenever it changes: keys can be given and taken away at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from router.api.keys import ClientLimits, default_name, digest_of, read_keys
+from router.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.api.keys import Keyring
+
+_LOOK_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class KeyFile:
+    """Fills a keyring from a file, if there is one, and from keys given otherwise.
+
+    A file that cannot be read, or holds something wrong, changes nothing after the start: the keys that were
+    held last go on to hold.
+    """
+
+    __slots__ = ("_given", "_path", "_ring", "_seen")
+
+    def __init__(self, ring: Keyring, path: str | None, given: Sequence[str]) -> None:
+        self._ring = ring
+        self._path = path
+        self._given = given
+        self._seen: tuple[int, ...] = ()
+
+    def load(self) -> None:
+        """Read the keys; raises ConfigError, one line, which shows no key."""
+        seen, keys = self._stamp(), {}
+        for key in self._given:
+            digest = digest_of(key)
+            keys[digest] = default_name(digest), ClientLimits()
+        if self._path is not None:
+            read_keys(self._text(self._path), keys, self._path)
+        if not keys:
+            raise ConfigError(f"{self._path}: expected a key, found none")
+        self._ring.hold(keys)
+        self._seen = seen
+
+    def reload(self) -> None:
+        """Read them again; what is wrong is logged, and the keys stay what they were."""
+        try:
+            self.load()
+        except ConfigError as error:
+            self._seen = self._stamp()
+            _log.error("the keys stay what they were: %s", error.message)
+        else:
+            _log.info("read the keys of %d clients", len(self._ring.clients()))
+
+    async def watch(self) -> None:
+        """Read the file again whenever it has changed, for ever."""
+        while self._path is not None:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._stamp() != self._seen:
+                self.reload()
+
+    def _text(self, path: str) -> str:
+        try:
+            return Path(path).read_text("utf-8")
+        except OSError as error:
+            raise ConfigError(f"--api-keys: the file cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError("--api-keys: expected UTF-8 text") from None
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Return what changes with the file, also when another one takes its place."""
+        try:
+            found = Path(self._path or "").stat()
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,119 @@
+"""Who is in the fleet: workers enter and leave, and each has somebody who looks after it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from router.errors import WorkerExists
+from router.fleet.supervisor import Supervisor
+from router.fleet.worker import Worker
+from router.proxy.limits import Limits
+from router.proxy.origin import parse_origin
+from router.streams.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import zmq
+
+    from router.core.breaker import BreakerRules
+    from router.core.index import Index
+    from router.engines.description import Description
+    from router.fleet.allowed import Confined
+    from router.fleet.limits import ViewLimits
+    from router.fleet.spec import WorkerSpec
+    from router.proxy.upstream import Upstream
+
+
+class Roster:
+    """`workers` by URL, in the order they came. `on_change` is called whenever one of them changes."""
+
+    def __init__(
+        self,
+        index: Index,
+        zmq_context: zmq.Context[zmq.Socket[bytes]],
+        on_change: Callable[[], None],
+        *,
+        upstream_limits: Limits,
+        view_limits: ViewLimits,
+        breaker: BreakerRules,
+        probe_seconds: float,
+        prepare: Callable[[Description, Upstream], Awaitable[None]],
+        connect: Callable[..., Upstream],
+    ) -> None:
+        self.workers: dict[str, Worker] = {}
+        self._supervisors: dict[str, Supervisor] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._started = False
+        self._index = index
+        self._zmq = zmq_context
+        self._turns = Turns()
+        self._on_change = on_change
+        self._upstream_limits = upstream_limits
+        self._side_limits = Limits(connect_seconds=upstream_limits.connect_seconds)
+        self._view_limits = view_limits
+        self._breaker = breaker
+        self._probe_seconds = probe_seconds
+        self._prepare = prepare
+        self._connect = connect
+
+    def start(self) -> None:
+        """Begin to look after the workers that are there, and from now on after each that comes."""
+        self._started = True
+        for url in self.workers:
+            self._supervise(url)
+
+    def enter(self, spec: WorkerSpec, confined: Confined | None = None) -> Worker:
+        """Take a worker in, one that is `confined` to addresses that were checked. Raises WorkerExists."""
+        if any(_place(url) == _place(spec.url) for url in self.workers):
+            raise WorkerExists(f"the worker {spec.url} is there already", param="url")
+        worker = self._worker(spec, confined.address if confined is not None else None)
+        self.workers[spec.url] = worker
+        self._supervisors[spec.url] = Supervisor(
+            worker, probe_seconds=self._probe_seconds, prepare=self._prepare, confined=confined
+        )
+        if self._started:
+            self._supervise(spec.url)
+        return worker
+
+    async def leave(self, worker: Worker) -> None:
+        """Let go of a worker and of all that it holds here; requests it still has end with an error."""
+        self._supervisors.pop(worker.url, None)
+        task = self._tasks.pop(worker.url, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self.workers.pop(worker.url, None)
+        self._on_change()
+        try:
+            await worker.upstream.close()
+            await worker.side.close()
+        finally:
+            worker.close()
+
+    async def close(self) -> None:
+        """Let go of all."""
+        for worker in list(self.workers.values()):
+            await self.leave(worker)
+
+    def _worker(self, spec: WorkerSpec, address: str | None) -> Worker:
+        return Worker(
+            spec,
+            self._connect(spec.url, limits=self._upstream_limits, address=address),
+            self._index,
+            self._zmq,
+            self._view_limits,
+            self._on_change,
+            side=self._connect(spec.url, limits=self._side_limits, address=address),
+            breaker=self._breaker,
+            turns=self._turns,
+        )
+
+    def _supervise(self, url: str) -> None:
+        self._tasks[url] = asyncio.ensure_future(self._supervisors[url].run())
+
+
+def _place(url: str) -> tuple[str, int, bool, bytes]:
+    origin = parse_origin(url)
+    return origin.host, origin.port, origin.secure, origin.prefix

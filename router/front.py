@@ -1,0 +1,70 @@
+"""What stands before the routes: TLS, clients' keys, and whom to believe; read again on SIGHUP."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from router.api.door import Door
+from router.api.keyfile import KeyFile
+from router.api.keys import Keyring
+from router.api.routes import ROUTED, is_other
+from router.errors import ConfigError
+from router.proxy.forwarding import Forwarding
+from router.proxy.tls import ServerTls, TlsFiles, worker_context
+
+if TYPE_CHECKING:
+    from router.config import Config
+
+
+class Front:
+    """Raises ConfigError, one line, for what cannot be read. What is not asked for is None.
+
+    `tls` is towards clients, `worker_tls` whom to trust among workers, None for the system's authorities.
+    """
+
+    __slots__ = ("door", "forwarding", "keys", "ring", "tls", "worker_tls")
+
+    def __init__(self, config: Config) -> None:
+        _check_routes(config)
+        self.tls = _tls(config)
+        self.worker_tls = None if config.worker_ca is None else worker_context(config.worker_ca)
+        self.ring = Keyring()
+        self.keys: KeyFile | None = None
+        self.door: Door | None = None
+        if config.api_keys is not None or config.api_key:
+            self.keys = KeyFile(self.ring, config.api_keys, config.api_key)
+            self.keys.load()
+            self.door = Door(self.ring, perf_counter, metrics_need_key=config.protect_metrics == "on")
+        theirs = self.door is None or config.forward_authorization == "on"
+        self.forwarding = Forwarding(
+            config.forwarded_allow, credentials=theirs and config.worker_api_key is None
+        )
+
+    @property
+    def scheme(self) -> str:
+        """What clients' URLs begin with."""
+        return "http" if self.tls is None else "https"
+
+    def reload(self) -> None:
+        """Read certificates and keys again; what is wrong is logged and changes nothing."""
+        if self.tls is not None:
+            self.tls.reload()
+        if self.keys is not None:
+            self.keys.reload()
+
+
+def _check_routes(config: Config) -> None:
+    for limits in config.route_limits:
+        if limits.path not in ROUTED and not is_other(limits.path):
+            raise ConfigError(
+                f"--route-limit {limits.path}: there is no route that workers answer of this name"
+            )
+
+
+def _tls(config: Config) -> ServerTls | None:
+    if config.tls_cert is not None:
+        return ServerTls(TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca))
+    if config.tls_key is not None or config.tls_client_ca is not None:
+        raise ConfigError("--tls-key and --tls-client-ca: expected --tls-cert, too")
+    return None
