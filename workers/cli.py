@@ -21,7 +21,11 @@ from workers.options import FAULT_HELP, MOST_WORKERS, worker_options
 from workers.tokenizer import TokenizerError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from workers.spec import WorkerSpec
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.group(context_settings={"show_default": True, "max_content_width": 110})
@@ -72,13 +76,21 @@ def _run(specs: list[WorkerSpec]) -> None:
         raise click.UsageError(f"--{error}") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error
+    for number in _SIGNALS:  # what is left is the interpreter's end, which would drop the handlers
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _until_stopped(specs: list[WorkerSpec]) -> None:
+    """Run until the first signal; those that follow, even once the loop is closed, change nothing."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stopped.set)
+
+    for number in _SIGNALS:  # a handler of the loop's own would end with the loop
+        signal.signal(number, stop)
     async with Fleet(specs) as running:
         ready = {"ready": True, "workers": [worker.describe() for worker in running.workers]}
         sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")

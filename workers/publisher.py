@@ -30,6 +30,7 @@ Zmq = TypeVar("Zmq", bound="zmq.Socket[Any]")
 SEQ_BYTES = 8
 END = b"\xff" * SEQ_BYTES
 LOAD_TOPIC = "load"
+_PORTION = 16  # replies, about a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,20 @@ class Publisher:
             frames = await router.recv_multipart()
             if len(frames) < 2 or len(frames[-1]) != SEQ_BYTES:  # noqa: PLR2004 identity and start, at least
                 continue
-            for reply in self._replies(frames[-1]):
-                await router.send_multipart([*frames[:-1], *reply])
+            await self.replay(frames[:-1], frames[-1])
+
+    async def replay(self, envelope: list[bytes], start: bytes) -> None:
+        """Answer a replay request: what the history has from number `start` (8 bytes) on, then the end.
+
+        Others get their turn between portions. The queue has no limit and takes everything at once: without
+        that no live batch would be sent before the last old one, nor would anything else happen meanwhile.
+        """
+        if self._router is None:
+            return
+        for sent, reply in enumerate(self._replies(start), 1):
+            await self._router.send_multipart([*envelope, *reply])
+            if sent % _PORTION == 0:
+                await asyncio.sleep(0)
 
     def _replies(self, start: bytes) -> Iterator[list[bytes]]:
         how = self.tamper.faults.replay

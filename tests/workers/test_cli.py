@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
 import sys
 import urllib.request
@@ -31,6 +32,17 @@ def test_serve_says_where_it_is_and_stops_on_sigterm() -> None:
         with urllib.request.urlopen(worker["url"] + "/server_info", timeout=20) as answer:
             assert json.load(answer)["served_model_name"] == "m"
         assert process.stop() == (0, "")
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_signals_after_the_first_change_nothing(first: signal.Signals) -> None:
+    with started("serve") as running:
+        process = running.process
+        process.send_signal(first)
+        while process.poll() is None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                process.send_signal(number)
+        assert process.returncode == 0
 
 
 def test_fleet_runs_many_in_one_process() -> None:

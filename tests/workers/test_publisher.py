@@ -82,6 +82,19 @@ async def test_replay_gives_everything_from_a_number_on_and_then_the_end() -> No
         ]
 
 
+async def test_live_batches_are_sent_while_a_long_history_is_replayed() -> None:
+    async with _open(PublisherConfig()) as ([publisher], endpoints, _):
+        for _ in range(2000):
+            publisher.send(b"old")
+        replaying = asyncio.create_task(publisher.replay([b"who has gone meanwhile", b""], bytes(8)))
+        while not replaying.done():
+            publisher.send(b"live")
+            await asyncio.sleep(0)
+        assert publisher.seq > 2000 + 50
+        frames = await replay_frames(f"tcp://127.0.0.1:{endpoints.replay_port}")
+        assert [frame[-2] for frame in frames[:-1]] == [n.to_bytes(8, "big") for n in range(publisher.seq)]
+
+
 async def test_the_older_framing_leaves_the_topic_out() -> None:
     config = PublisherConfig(topic="t", framing="legacy")
     async with _open(config) as ([publisher], endpoints, _):

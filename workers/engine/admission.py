@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from workers.engine.pressure import decayed, fits, retract
+
 if TYPE_CHECKING:
     from workers.engine.rank import Rank
     from workers.engine.request import Request
@@ -51,9 +53,20 @@ def merge(rank: Rank) -> None:
 
 
 def decode_step(rank: Rank) -> Step | None:
-    """Return a decode step of all that runs."""
+    """Return a decode step of all that runs, or of those left when that is more than there is memory for.
+
+    When a batch is under way its result comes first. If all were retracted, the step is empty: the scheduler
+    looks again at once, since others may fit now.
+    """
     if not rank.running:
         return None
+    if not fits(rank):
+        if rank.launched:
+            return None
+        retract(rank)
+        if not rank.running:
+            return Step()
+    rank.new_token_ratio = decayed(rank.new_token_ratio)
     return Step(decode=rank.running, seconds=rank.config.profile.decode_seconds(len(rank.running)))
 
 
@@ -89,8 +102,9 @@ def _launch(rank: Rank, request: Request, size: int) -> Piece:
     rank.memory.grow(request)
     if rank.config.dialect.stores_when_scheduled:
         rank.memory.store(request, request.computed)
-    if last and rank.config.role != "prefill":
-        rank.last_batch.append(request)
+    if last:
+        launched = rank.last_batch if rank.prefill is None else rank.prefill.computing
+        launched.append(request)
     return Piece(request, size, request.computed, last)
 
 
@@ -108,7 +122,7 @@ def _candidate(rank: Rank, taken: int) -> Request | None:
 
 
 def _admit(rank: Rank, request: Request) -> bool:
-    if not rank.memory.admit(request):
+    if not rank.memory.admit(request, rank.new_token_ratio):
         return False
     count_hit(rank, request)
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from workers.engine.events import GPU, OFFLOADED, Cleared, Removed, Stored
@@ -54,6 +55,11 @@ class BlockMemory:
         return self._fresh + len(self._free)
 
     @property
+    def room(self) -> int:
+        """Free blocks without the promised ones (see `Memory`)."""
+        return self._spare - self.promised
+
+    @property
     def idle(self) -> bool:
         """Always: a reset asks for requests only (see `Memory`)."""
         return True
@@ -79,15 +85,15 @@ class BlockMemory:
         """Always (see `Memory`)."""
         return True
 
-    def admit(self, request: Request) -> bool:
-        """Hold the cached prefix and promise the rest, if it fits (see `Memory`)."""
+    def admit(self, request: Request, ratio: float) -> bool:  # noqa: ARG002 nothing is kept for output
+        """Hold the cached prefix and promise the rest of the prompt, if it fits (see `Memory`)."""
         sequence = request.sequence
         digests = [] if request.ignores_cache else sequence.digests_of(len(sequence) - 1)
         hits = self._hits(digests)
         loads = 0 if self.offload is None else self.offload.leading(digests[len(hits) :])
-        need = -(-(len(sequence) + request.left) // self._page_size) - len(hits)
+        need = -(-len(sequence) // self._page_size) - len(hits)
         unused = sum(block.users == 0 for block in hits)
-        if need > self._spare - unused - self.promised:
+        if need > self.room - unused:
             return False
         self._hold(hits)
         request.blocks, request.promised = hits, need
@@ -128,13 +134,18 @@ class BlockMemory:
 
     def grow(self, request: Request) -> None:
         """Take free blocks, the one that has been free longest first (see `Memory`)."""
-        missing = -(-request.computed // self._page_size) - len(request.blocks)
+        missing = self.short(request, request.computed)
         for _ in range(missing):
             block = self._take()
             block.users = 1
             request.blocks.append(block)
-            request.promised -= 1
-            self.promised -= 1
+        promised = min(max(0, missing), request.promised)
+        request.promised -= promised
+        self.promised -= promised
+
+    def short(self, request: Request, tokens: int) -> int:
+        """Return what is missing of a request's blocks (see `Memory`)."""
+        return -(-tokens // self._page_size) - len(request.blocks)
 
     def _take(self) -> Block:
         if self._fresh:
@@ -157,7 +168,7 @@ class BlockMemory:
     def store(self, request: Request, tokens: int, *, counts: bool = True) -> None:  # noqa: ARG002 see `Memory`
         """Give full blocks their hash (see `Memory`); `request.shared` is how many have one."""
         digests = request.sequence.digests_of(tokens)
-        first = request.shared
+        first = request.shared = self._still_hashed(request)
         if len(digests) <= first:
             return
         for block, digest in zip(request.blocks[first:], digests[first:], strict=False):
@@ -167,6 +178,12 @@ class BlockMemory:
         self._announce(request, first, len(digests))
         if self.offload is not None:
             self.offload.save(digests[first:], self._now)
+
+    def _still_hashed(self, request: Request) -> int:
+        """Return how many leading blocks have a hash: a reset has taken those of blocks in use too."""
+        if not request.shared or request.blocks[request.shared - 1].digest is not None:
+            return request.shared
+        return sum(1 for _ in takewhile(lambda block: block.digest is not None, request.blocks))
 
     def _announce(self, request: Request, first: int, end: int) -> None:
         sequence = request.sequence
@@ -192,7 +209,7 @@ class BlockMemory:
         request.blocks, request.shared, request.promised, request.computed = [], 0, 0, 0
 
     def reset(self) -> None:
-        """Take every hash back (see `Memory`)."""
+        """Take every hash back; blocks in use keep what they hold and get one again (see `Memory`)."""
         for copies in self._copies.values():
             for block in copies:
                 block.digest = None

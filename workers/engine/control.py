@@ -97,18 +97,14 @@ def retract(rank: Rank, now: float) -> None:
     """Put every started request back without KV; what the tree holds stays.
 
     The result that an overlapping loop has not looked at yet is processed first. Requests go to the head
-    of the queue; a decode worker, which could not compute their prompts again, sets them and their KV aside.
+    of the queue.
     """
     while rank.launched:
         process(rank, rank.launched.popleft().step, now)
     started = rank.started()
     rank.running, rank.last_batch, rank.chunked = [], [], None
     for request in reversed(started):
-        rank.memory.release(request)
-        if rank.decode is not None and rank.config.role == "decode":
-            rank.decode.retracted.insert(0, request)
-        else:
-            rank.queue(request, first=True)
+        rank.give_back(request, first=True)
 
 
 def resume(rank: Rank) -> None:

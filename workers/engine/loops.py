@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from workers.engine.pairs import decode_only_step, prefill_step, unified_step
+from workers.engine.pressure import INITIAL_RATIO
 from workers.engine.rank import Launched
 from workers.engine.results import process
 
@@ -138,8 +139,12 @@ def record_paused(rank: Rank, now: float) -> None:
 
 
 def on_idle(rank: Rank, now: float) -> None:
-    """Publish what is left, if nothing at all is going on (SGLang 0.5.23; vLLM waits for the next step)."""
+    """Publish what is left, if nothing at all is going on (SGLang 0.5.23; vLLM waits for the next step).
+
+    What admission has learnt about the length of answers is forgotten then.
+    """
     if rank.idle() and not rank.config.dialect.publishes_every_step:
+        rank.new_token_ratio = INITIAL_RATIO
         rank.publish(now)
 
 

@@ -1,11 +1,13 @@
 """Where the KV of requests lives. What the scheduler asks of it, and the answer of SGLang: a radix tree.
 
-A request is admitted only if its prompt and all of its output will fit, so that a decode step never runs
-out of pages: what it may still need is promised to it.
+The rest of an admitted prompt is promised to it. What it may be answered with is hoped for: a request is
+admitted if all of its own and a share of everybody else's fits, and `pressure.py` says what happens when
+they need more.
 """
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from workers.engine.hicache import HiCache
@@ -17,11 +19,20 @@ if TYPE_CHECKING:
     from workers.engine.request import Request
 
 
+# Tokens of its own output that a request has to have room for, SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION.
+_CLIP_TOKENS = 4096
+
+
 class Memory(Protocol):
     """The KV pool of one rank, in pages."""
 
     capacity: int
-    promised: int
+    promised: int  # to admitted prompts
+
+    @property
+    def room(self) -> int:
+        """Pages that decoding may take now."""
+        ...
 
     @property
     def held(self) -> int:
@@ -54,8 +65,15 @@ class Memory(Protocol):
         """Whether a queued request may be admitted as far as its prefetch goes."""
         ...
 
-    def admit(self, request: Request) -> bool:
-        """Lock a request's cached prefix and promise it the rest, if the rest fits."""
+    def admit(self, request: Request, ratio: float) -> bool:
+        """Lock a request's cached prefix and promise it the rest, if that fits.
+
+        `ratio`: the share of their hoped-for output that others are left.
+        """
+        ...
+
+    def short(self, request: Request, tokens: int) -> int:
+        """Return how many pages a request lacks for the KV of so many tokens; less than 0: it has more."""
         ...
 
     def grow(self, request: Request) -> None:
@@ -87,6 +105,9 @@ class TreeMemory:
         tiers = config.tiers
         self.capacity = pages
         self.promised = 0
+        self.hoped = 0  # pages that admitted requests may be answered with
+        self._holders = 0
+        self._clip = -(-_CLIP_TOKENS // config.page_size)
         self.cache = RadixCache(
             page_size=config.page_size,
             capacity=pages,
@@ -134,7 +155,16 @@ class TreeMemory:
         """Whether no prefetch is under way (see `Memory`)."""
         return self.hicache is None or not self.hicache.fetching(request)
 
-    def admit(self, request: Request) -> bool:
+    @property
+    def room(self) -> int:
+        """Free and evictable pages without the promised ones (see `Memory`)."""
+        return self.cache.free + self.cache.evictable - self.promised
+
+    def _left_to_others(self, ratio: float) -> int:
+        """Return the share of the hoped-for pages that is kept, but not less than a step under way takes."""
+        return max(ceil(ratio * self.hoped), min(self.hoped, self._holders))
+
+    def admit(self, request: Request, ratio: float) -> bool:
         """Lock, promise, and load back (see `Memory`).
 
         The whole prompt is looked up, so that a prompt that is resident to its end splits nothing; its
@@ -145,16 +175,24 @@ class TreeMemory:
         if found.host_pages and (self.hicache is None or not self.hicache.worth_loading(found)):
             found = Match(found.node, found.pages, found.node)
         usable = min(found.pages + found.host_pages, sequence.pages(len(sequence) - 1))
-        need = -(-(len(sequence) + request.left) // cache.page_size) - usable
+        whole = -(-len(sequence) // cache.page_size)
+        output = min(-(-(len(sequence) + request.left) // cache.page_size) - whole, self._clip)
+        need = whole - usable
         cache.lock(found.node)
-        if need + found.host_pages > cache.free + cache.evictable - self.promised:
+        if need + output + found.host_pages > self.room - self._left_to_others(ratio):
             cache.unlock(found.node)
             return False
         self._load(request, found)
-        request.node, request.shared, request.promised = found.deepest, usable, need
+        request.node, request.shared = found.deepest, usable
         request.computed = usable * cache.page_size
-        self.promised += need
+        self._promise(request, need, output)
         return True
+
+    def _promise(self, request: Request, prompt: int, output: int) -> None:
+        request.promised, request.hoped = prompt, output
+        self.promised += prompt
+        self.hoped += output
+        self._holders += 1
 
     def _load(self, request: Request, found: Match) -> None:
         """Bring in what only the host holds; leave the request's lock on the deepest node."""
@@ -167,12 +205,21 @@ class TreeMemory:
 
     def grow(self, request: Request) -> None:
         """Give pages (see `Memory`)."""
-        missing = -(-request.computed // self.cache.page_size) - request.shared - request.private
-        if missing > 0:
-            self.cache.take(missing)
-            request.private += missing
-            request.promised -= missing
-            self.promised -= missing
+        missing = self.short(request, request.computed)
+        if missing <= 0:
+            return
+        self.cache.take(missing)
+        request.private += missing
+        promised = min(missing, request.promised)
+        hoped = min(missing - promised, request.hoped)
+        request.promised -= promised
+        request.hoped -= hoped
+        self.promised -= promised
+        self.hoped -= hoped
+
+    def short(self, request: Request, tokens: int) -> int:
+        """Return what is missing of a request's pages (see `Memory`)."""
+        return -(-tokens // self.cache.page_size) - request.shared - request.private
 
     def store(self, request: Request, tokens: int, *, counts: bool = True) -> None:
         """Move full pages into the tree and hold them there instead of privately (see `Memory`)."""
@@ -191,11 +238,15 @@ class TreeMemory:
 
     def release(self, request: Request) -> None:
         """Unlock and take back (see `Memory`)."""
-        if request.node is not None:
-            self.cache.unlock(request.node)
+        if request.node is None:
+            return
+        self.cache.unlock(request.node)
         self.cache.give(request.private)
         self.promised -= request.promised
-        request.node, request.shared, request.private, request.promised = None, 0, 0, 0
+        self.hoped -= request.hoped
+        self._holders -= 1
+        request.node, request.shared, request.private = None, 0, 0
+        request.promised = request.hoped = 0
         request.computed = 0
 
     def reset(self) -> None:

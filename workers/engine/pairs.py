@@ -21,55 +21,66 @@ if TYPE_CHECKING:
 
 
 class PrefillSide:
-    """`bootstrap`: not asked for yet; `inflight`: prompts whose KV is on its way, held until it is there.
+    """`bootstrap`: not asked for when an iteration last looked; `computing`: prompts in a batch to their end.
 
-    `seconds`: how long the KV of so many tokens travels.
+    `inflight`: prompts whose KV is on its way, held until an iteration sees that it is there. `seconds`: how
+    long the KV of so many tokens travels.
     """
 
     def __init__(self, seconds: Callable[[int], float]) -> None:
         self.bootstrap: list[Request] = []
+        self.computing: list[Request] = []
         self.inflight: Line[Request] = Line()
         self._asked: set[int] = set()
         self._seconds = seconds
 
     @property
     def idle(self) -> bool:
-        """Whether both queues are empty."""
-        return not (self.bootstrap or len(self.inflight))
+        """Whether all three are empty."""
+        return not (self.bootstrap or self.computing or len(self.inflight))
+
+    @property
+    def queued(self) -> list[Request]:
+        """The requests that no batch computes now or will until something happens elsewhere."""
+        return [*self.bootstrap, *self.inflight.items]
 
     def submit(self, rank: Rank, request: Request) -> None:
-        """Queue a request, behind the handshake unless that has come first."""
-        if request.room is None or request.room in self._asked:
-            self._asked.discard(request.room or 0)
+        """Queue a request, behind the handshake if it has a room."""
+        if request.room is None:
             rank.queue(request)
         else:
             self.bootstrap.append(request)
 
-    def ask(self, rank: Rank, room: int) -> None:
-        """Note that the decode worker is ready to receive a room."""
-        for request in self.bootstrap:
-            if request.room == room:
-                self.bootstrap.remove(request)
-                rank.queue(request)
-                return
+    def ask(self, room: int) -> None:
+        """Note that the decode worker is ready to receive a room; a paused rank does nothing about it."""
         self._asked.add(room)
 
     def send(self, request: Request, now: float) -> None:
-        """Begin to send a prompt's KV."""
-        self.inflight.start(request, self._seconds(request.prompt_tokens), now)
+        """Begin to send a prompt's KV, and tell the edge when it will be there: no iteration has to look."""
+        request.sends(self.inflight.start(request, self._seconds(request.prompt_tokens), now))
 
     def forget(self, request: Request) -> bool:
         """Take a request out of these queues; return whether it was in one."""
         if request in self.bootstrap:
             self.bootstrap.remove(request)
+            self._asked.discard(request.room or 0)
             return True
         return self.inflight.drop(request)
 
     def pump(self, rank: Rank, now: float) -> None:
-        """End the requests whose KV has arrived."""
+        """Queue the requests that have been asked for, and end those whose KV has arrived."""
+        if self._asked:
+            self._queue_asked(rank)
         self.inflight.advance(now)
         for request in self.inflight.reap():
             rank.end(request, "length")
+
+    def _queue_asked(self, rank: Rank) -> None:
+        asked = [request for request in self.bootstrap if request.room in self._asked]
+        self.bootstrap = [request for request in self.bootstrap if request not in asked]
+        self._asked.difference_update(request.room for request in asked if request.room is not None)
+        for request in asked:
+            rank.queue(request)
 
 
 class DecodeSide:
@@ -100,11 +111,11 @@ class DecodeSide:
 
     def pump(self, rank: Rank) -> None:
         """Move requests on: what was retracted first, then new ones, then what has arrived."""
-        while self.retracted and rank.memory.admit(self.retracted[0]):
+        while self.retracted and rank.memory.admit(self.retracted[0], rank.new_token_ratio):
             request = self.retracted.pop(0)
             _restore(rank, request, len(request.sequence) - 1)
             rank.running = [*rank.running, request]
-        while self.prealloc and rank.memory.admit(self.prealloc[0]):
+        while self.prealloc and rank.memory.admit(self.prealloc[0], rank.new_token_ratio):
             self._receive(rank, self.prealloc.pop(0))
         arrived = [request for request in self.arrived if request in self.transfer]
         self.arrived.clear()

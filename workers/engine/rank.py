@@ -15,6 +15,7 @@ from workers.engine.dialect import SGLANG, Dialect
 from workers.engine.events import Batch, Cleared, EventQueue
 from workers.engine.memory import Memory, TreeMemory
 from workers.engine.pairs import DecodeSide, PrefillSide
+from workers.engine.pressure import INITIAL_RATIO
 from workers.engine.sampling import Sampler
 from workers.engine.timing import PROFILES, Profile
 
@@ -63,6 +64,7 @@ class Counters:
     cached_tokens: int = 0
     generated_tokens: int = 0
     finished: int = 0
+    retracted: int = 0  # for want of memory
     decode_steps: int = 0
     prefilled_tokens: int = 0
     prefill_seconds: float = 0.0
@@ -94,6 +96,7 @@ class Rank:
         self.launched: deque[Launched] = deque()  # the result queue of an overlapping loop
         self.kept: list[Request] = []  # ended, their KV is still to be fetched
         self.paused = False
+        self.new_token_ratio = INITIAL_RATIO
         self.cleared: list[float] = []  # when every tier was emptied
         self._now = 0.0
         self.counters = Counters()
@@ -140,15 +143,19 @@ class Rank:
         return min((end for end in (self.memory.next_ack, transfer) if end is not None), default=None)
 
     def started(self) -> list[Request]:
-        """Return the requests that have been scheduled and not ended, in the order they came."""
+        """Return the requests that have been scheduled and not ended, in the order they came.
+
+        A prompt that a prefill worker computes to its end is nowhere else until its result is looked at.
+        """
+        computing = [] if self.prefill is None else self.prefill.computing
         chunked = [] if self.chunked is None else [self.chunked]
-        return [*self.running, *self.last_batch, *chunked]
+        return [*self.running, *self.last_batch, *computing, *chunked]
 
     def requests(self) -> list[Request]:
         """Return every request that has not ended, in any state."""
         queued: list[Request] = []
         if self.prefill is not None:
-            queued += [*self.prefill.bootstrap, *(request for _, request in self.prefill.inflight.flying)]
+            queued += self.prefill.queued
         if self.decode is not None:
             queued += [*self.decode.prealloc, *self.decode.transfer, *self.decode.retracted]
         return [*self.waiting, *queued, *self.started()]
@@ -160,6 +167,19 @@ class Rank:
         else:
             self.waiting.append(request)
         self.memory.queued(request)
+
+    def give_back(self, request: Request, *, first: bool) -> None:
+        """Take a request's own KV back and let it wait again; what the tree holds stays.
+
+        A decode worker, which could not compute the prompt again, sets the request and its KV aside.
+        """
+        self.memory.release(request)
+        if self.decode is None or self.config.role != "decode":
+            self.queue(request, first=first)
+        elif first:
+            self.decode.retracted.insert(0, request)
+        else:
+            self.decode.retracted.append(request)
 
     def publish(self, now: float) -> None:
         """Move the pending events, if any, into one batch of the outbox."""

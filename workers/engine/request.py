@@ -17,6 +17,10 @@ def _ignore() -> None:
     pass
 
 
+def _ignore_time(_moment: float) -> None:
+    pass
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A prompt to continue by `max_new` tokens; `ends_with` is the finish reason when that is reached.
@@ -25,7 +29,8 @@ class Request:
     `ignores_cache`: prompt logprobs need every prompt token computed. `reports_hits`: what it hits is
     announced once more (vLLM). `keeps_kv`: its blocks stay held when it has ended, for a decode worker to
     fetch (vLLM). `room` joins the two halves of a prefill/decode pair; `remote`: its prompt's
-    KV comes from another worker, and `pull` is called when there is room for it.
+    KV comes from another worker, and `pull` is called when there is room for it. `sends` is called when its
+    KV begins to travel to another worker, with the time it will be there.
     """
 
     rid: str
@@ -41,6 +46,7 @@ class Request:
     room: int | None = None
     remote: bool = False
     pull: Callable[[], None] = _ignore
+    sends: Callable[[float], None] = _ignore_time
 
     prompt_tokens: int = field(init=False)
     output: list[int] = field(default_factory=list)
@@ -54,7 +60,8 @@ class Request:
     ready_at: float = 0.0  # when KV that is being loaded will be there
     shared: int = 0  # pages owned by the tree, locked through `node`; on vLLM: blocks that have a hash
     private: int = 0  # pages owned by this request
-    promised: int = 0  # pages it may still need
+    promised: int = 0  # pages that its prompt still needs
+    hoped: int = 0  # pages that its output may need
     node: Node | None = None
     blocks: list[Block] = field(default_factory=list)  # vLLM's
 

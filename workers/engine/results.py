@@ -51,6 +51,7 @@ def _prefilled(rank: Rank, pieces: list[Piece], now: float) -> None:
 
 def _hand_over(rank: Rank, side: PrefillSide, request: Request, now: float) -> None:
     """Send a prompt's KV to the worker that decodes it; the first token goes with it."""
+    side.computing.remove(request)
     rank.memory.store(request, request.computed)
     if request.aborted:
         rank.end(request, "abort")

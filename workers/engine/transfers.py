@@ -24,6 +24,11 @@ class Line(Generic[T]):
         """Return how many operations have not been taken back, done or not."""
         return len(self.flying) + len(self.acknowledged)
 
+    @property
+    def items(self) -> list[T]:
+        """What has not been taken back, oldest first."""
+        return [*self.acknowledged, *(item for _, item in self.flying)]
+
     def start(self, item: T, seconds: float, now: float) -> float:
         """Begin an operation that takes `seconds` once the line is free; return when it will end."""
         self.free_at = max(now, self.free_at) + seconds

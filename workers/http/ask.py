@@ -28,7 +28,8 @@ MOST_REQUESTS, MOST_TOKENS = 65_536, 2**26  # of all copies of all prompts: what
 class Ask:
     """One client request: one engine request per prompt, all on one rank.
 
-    `batch`: the native route was given a list, so a list is the answer. `pairs`: of every prompt.
+    `batch`: the native route was given a list, so a list is the answer. `copies`: how often each prompt is
+    there, one after another, for as many answers. `pairs`: of every prompt.
     `ignores_cache`, `reports_hits`, `session_id`: see the engine's Request.
     """
 
@@ -42,6 +43,7 @@ class Ask:
     include_usage: bool = False
     rid: str | None = None
     batch: bool = False
+    copies: int = 1
     pairs: list[Pair] = field(default_factory=list)
     ignores_cache: bool = False
     reports_hits: bool = False
@@ -52,13 +54,13 @@ def completion(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> 
     """Read the body of /v1/completions."""
     if "prompt" not in body:
         raise BadRequest("prompt is required", param="prompt")
-    prompts = _copied(body, prompts_of(body["prompt"], edge.tokenizer, "prompt"))
+    prompts = prompts_of(body["prompt"], edge.tokenizer, "prompt")
     return _openai(edge, headers, body, prompts, integer(body, "max_tokens", COMPLETION_TOKENS, least=1))
 
 
 def chat(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> Ask:
     """Read the body of /v1/chat/completions."""
-    prompts = _copied(body, [chat_tokens(edge, body)])
+    prompts = [chat_tokens(edge, body)]
     limit = integer(body, "max_tokens", None, least=1)
     limit = integer(body, "max_completion_tokens", limit, least=1)
     return _openai(edge, headers, body, prompts, limit)
@@ -80,7 +82,9 @@ def native(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> Ask:
 def _openai(
     edge: Edge, headers: Mapping[str, str], body: dict[str, Any], prompts: list[Tokens], limit: int | None
 ) -> Ask:
-    ask = _ask(edge, headers, body, prompts)
+    copies = _copies(body, prompts)
+    ask = _ask(edge, headers, body, [prompt for prompt in prompts for _ in range(copies)])
+    ask.copies = copies
     options = mapping(body, "stream_options")
     ask.include_usage = boolean(options, "include_usage", default=False)
     if limit is None:
@@ -156,9 +160,9 @@ def _too_long(longest: int, prompt: int) -> str:
     )
 
 
-def _copied(body: dict[str, Any], prompts: list[Tokens]) -> list[Tokens]:
-    """Return every prompt as often as it is to be answered."""
+def _copies(body: dict[str, Any], prompts: list[Tokens]) -> int:
+    """Return how often every prompt is to be answered."""
     copies = integer(body, "n", 1, least=1, most=MOST_COPIES) or 1
     if len(prompts) * copies > MOST_REQUESTS or sum(map(len, prompts)) * copies > MOST_TOKENS:
         raise BadRequest("n is too large for prompts of this number and length", param="n")
-    return prompts * copies
+    return copies

@@ -41,6 +41,7 @@ class Edge:
     started: float = field(default_factory=time)  # seconds since the epoch
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     paused_at: float | None = None  # monotonic seconds
+    resumed: int = 0  # how often a pause was told to end
     sleep_level: int | None = None
     flushing: bool = False
     weight_version: str = DEFAULT_WEIGHTS
@@ -78,10 +79,12 @@ class Edge:
         return 0.0 if self.paused_at is None else monotonic() - self.paused_at
 
     async def end_pause(self) -> None:
-        """Let all ranks go on and note it; a plan of faults may make the pause last longer."""
+        """Let all ranks and new requests go on; a plan of faults may make the pause last longer."""
         await asyncio.sleep(self.hold_pause)
+        self.resumed += 1
         self.paused_at = self.sleep_level = None
         await self.every(lambda rank, _now: control.resume(rank))
+        self.gate.set()
 
     def mark_paused(self) -> None:
         """Note that a pause has begun (or goes on)."""

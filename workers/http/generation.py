@@ -54,6 +54,7 @@ class Generation:
             for index, (tokens, pair) in enumerate(zip(ask.prompts, ask.pairs, strict=True))
         ]
         for request, pair in zip(self.requests, ask.pairs, strict=True):
+            request.sends = partial(self._rooms.sent, request)
             if pair.address is not None:
                 request.pull = partial(self._pull, request, pair)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -55,7 +56,7 @@ class Room:
         """Let the prompt be computed if both sides are there."""
         if self.asked and self.driver is not None:
             rank = self.driver.rank
-            self.driver.post(lambda _now: rank.prefill.ask(rank, key) if rank.prefill else None)
+            self.driver.post(lambda _now: rank.prefill.ask(key) if rank.prefill else None)
 
     def fail(self, why: str) -> None:
         """Tell both sides that nothing will come of it; the first reason counts."""
@@ -119,6 +120,18 @@ class Rooms:
             del self._rooms[key]
         if room.expiry is not None:
             room.expiry.cancel()
+
+    def sent(self, request: Request, end: float) -> None:
+        """Note that a prompt's KV will have travelled at `end` (monotonic seconds); SGLang.
+
+        The decode worker has it then, whatever the scheduler that sent it does.
+        """
+        asyncio.get_running_loop().call_later(max(0.0, end - monotonic()), self._arrived, request)
+
+    def _arrived(self, request: Request) -> None:
+        room = None if request.room is None else self._rooms.get(request.room)
+        if room is not None and room.request is request and not room.done.done():
+            room.done.set_result({"cached_tokens": request.cached_tokens})
 
     def leave(self, request: Request) -> None:
         """Note that a prompt has been handed over, or never will be; SGLang."""

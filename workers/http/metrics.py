@@ -32,7 +32,7 @@ def _sglang_rank(edge: Edge, driver: Driver) -> Iterator[str]:
     rank, labels = driver.rank, {"model_name": edge.spec.model, "dp_rank": driver.number}
     counters = rank.counters
     values = {
-        "num_running_reqs": len(rank.running) + len(rank.last_batch),
+        "num_running_reqs": len(rank.started()),
         "num_queue_reqs": len(rank.waiting),
         "token_usage": usage(driver),
         "cache_hit_rate": counters.cached_tokens / max(1, counters.prompt_tokens),
@@ -40,6 +40,7 @@ def _sglang_rank(edge: Edge, driver: Driver) -> Iterator[str]:
         "generation_tokens_total": counters.generated_tokens,
         "cached_tokens_total": counters.cached_tokens,
         "num_requests_total": counters.finished,
+        "num_retracted_requests_total": counters.retracted,
     }
     return (_line(f"sglang:{name}", labels, value) for name, value in values.items())
 
@@ -55,9 +56,10 @@ def _vllm_rank(edge: Edge, driver: Driver) -> Iterator[str]:
     rank, counters = driver.rank, driver.rank.counters
     labels: dict[str, object] = {"engine": driver.number, "model_name": edge.spec.model}
     values = {
-        "num_requests_running": len(rank.running) + len(rank.last_batch),
+        "num_requests_running": len(rank.started()),
         "num_requests_waiting": len(rank.waiting),
         "kv_cache_usage_perc": usage(driver),
+        "num_preemptions_total": counters.retracted,
         "prefix_cache_queries_total": counters.prompt_tokens,
         "prefix_cache_hits_total": counters.cached_tokens,
         "prompt_tokens_total": counters.prompt_tokens,

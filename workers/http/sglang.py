@@ -70,7 +70,6 @@ class Controls:
         """Let the scheduler and new requests go on."""
         await json_body(request)
         await self.edge.end_pause()
-        self.edge.gate.set()
         return Json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def flush(self, request: Request) -> Text:

@@ -39,10 +39,14 @@ class Shape(Protocol):
 
 
 def usage(edge: Edge, generation: Generation, *, chat: bool) -> dict[str, Any]:
-    """Return the usage of all requests together; cached tokens are the engine's own count."""
-    prompt = sum(request.prompt_tokens for request in generation.requests)
+    """Return the usage of all requests together; cached tokens are the engine's own count.
+
+    A prompt that is answered n times counts once, and so does what its first copy found in the cache.
+    """
+    prompts = generation.requests[:: generation.ask.copies]
+    prompt = sum(request.prompt_tokens for request in prompts)
     completion = sum(len(request.output) for request in generation.requests)
-    cached = sum(request.cached_tokens or 0 for request in generation.requests)
+    cached = sum(request.cached_tokens or 0 for request in prompts)
     if edge.spec.engine == "sglang":
         return {
             "prompt_tokens": prompt,
@@ -51,7 +55,7 @@ def usage(edge: Edge, generation: Generation, *, chat: bool) -> dict[str, Any]:
             "prompt_tokens_details": {"cached_tokens": cached},
         }
     size = edge.spec.page_size
-    created = sum(request.prompt_tokens // size * size for request in generation.requests) - cached
+    created = sum(request.prompt_tokens // size * size for request in prompts) - cached
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,

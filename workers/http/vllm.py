@@ -56,18 +56,30 @@ class Controls:
         await self._pause(mode, clear=flag(request, "clear_cache", default=True))
         return Json({"status": "paused"})
 
-    async def _pause(self, mode: str, *, clear: bool) -> None:
+    async def _pause(self, mode: str, *, clear: bool) -> bool:
+        """Return whether the pause is in force: `/resume` may have ended it while requests were ending."""
         self.edge.gate.clear()
-        if mode == "abort":
-            await self.edge.every(lambda rank, _now: control.abort_all(rank))
-        if mode != "keep":
-            for driver in self.edge.drivers:
-                await driver.until(_idle, _DRAIN_SECONDS)
         self.edge.mark_paused()
+        if mode != "keep" and not await self._drained(abort=mode == "abort"):
+            return False
         await self.edge.every(lambda rank, now: control.pause(rank, "in_place", now))
         if clear:
             await self.edge.every(_clear)
         self.edge.gate.set()
+        return True
+
+    async def _drained(self, *, abort: bool) -> bool:
+        """Wait until every request has ended, also what an earlier pause has frozen.
+
+        Return False if `/resume` comes first. KV that is kept for a decode worker is no request.
+        """
+        before = self.edge.resumed
+        await self.edge.every(_end_all if abort else _go_on)
+        for driver in self.edge.drivers:
+            await driver.until(
+                lambda rank: not rank.requests() or self.edge.resumed != before, _DRAIN_SECONDS
+            )
+        return self.edge.resumed == before
 
     async def resume(self, _request: Request) -> Json:
         """Go on."""
@@ -82,8 +94,8 @@ class Controls:
         """Pause, and from level 1 on also drop the cache."""
         level = choice(request, "level", _LEVELS, default="1")
         mode = choice(request, "mode", _MODES, default="abort")
-        await self._pause(mode, clear=level != "0")
-        self.edge.sleep_level = int(level)
+        if await self._pause(mode, clear=level != "0"):
+            self.edge.sleep_level = int(level)
         return Json({"status": "sleeping", "level": int(level)})
 
     async def wake_up(self, request: Request) -> Json:
@@ -126,8 +138,13 @@ class Controls:
         self.edge.weight_version = version or self.edge.weight_version
 
 
-def _idle(rank: Rank) -> bool:
-    return rank.idle()
+def _go_on(rank: Rank, _now: float) -> None:
+    control.resume(rank)
+
+
+def _end_all(rank: Rank, now: float) -> None:
+    control.abort_all(rank)
+    _go_on(rank, now)
 
 
 def _clear(rank: Rank, now: float) -> bool:

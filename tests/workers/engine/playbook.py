@@ -52,7 +52,7 @@ class Playbook:
         if self.hands_over:
             request.pull = lambda: control.arrive(self.rank, request, None)
             if self.rank.prefill is not None:
-                self.rank.prefill.ask(self.rank, number)
+                self.rank.prefill.ask(number)
         control.submit(self.rank, request)
         return request
 

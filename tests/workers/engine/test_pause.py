@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,7 +85,7 @@ def test_1_a_write_through_that_ends_during_the_pause(loop: str, paused_loop: Pa
 @pytest.mark.parametrize("loop", COMPUTING)
 @every_mode
 def test_1_a_prefetch_that_the_requeue_has_started(loop: str, paused_loop: PausedLoop) -> None:
-    play = _play(loop, paused_loop, STORAGE)
+    play = _play(loop, paused_loop, replace(STORAGE, write_through=9))
     before = play.request(range(2000, 2126), max_new=2)
     long = play.request(range(1000, 1600), max_new=2)
     for _ in range(20):
@@ -93,7 +94,13 @@ def test_1_a_prefetch_that_the_requeue_has_started(loop: str, paused_loop: Pause
     control.abort(play.rank, before)  # a prefill worker would hold its KV for the whole pause
     play.pause("retract")
     assert long in play.rank.waiting
-    assert len(play.hicache.prefetches) == 1
+    cache = play.hicache
+    assert [len(line) for line in (cache.writes, cache.loads, cache.prefetches, cache.backups)] == [
+        0,
+        0,
+        1,
+        0,
+    ]
     assert not play.flush()
     play.settle()
     assert play.flush() is (paused_loop == "publishing")

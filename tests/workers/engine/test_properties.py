@@ -105,6 +105,7 @@ def _run(play: Playbook, steps: list[tuple[Any, ...]]) -> None:
     assert not kept or play.rank.config.dialect is VLLM
     assert replayed_tiers([*play.events(), *kept]) == held_tiers(play.rank)
     assert (play.rank.memory.held, play.rank.memory.promised) == (0, 0)
+    assert not isinstance(play.rank.memory, TreeMemory) or play.rank.memory.hoped == 0
     assert play.rank.idle()
 
 

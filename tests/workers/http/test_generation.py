@@ -184,6 +184,26 @@ async def test_a_prompt_too_long_for_the_model_or_the_cache_is_a_400() -> None:
         assert (await edge.complete([1] * 40, 500))["usage"]["completion_tokens"] == 8
 
 
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+async def test_a_prompt_answered_n_times_is_counted_once(engine: EngineName) -> None:
+    prompts = [list(range(40)), list(range(100, 170))]
+    async with one(engine=engine) as edge:
+        alone = [(await edge.complete(prompt, 5))["choices"][0]["text"] for prompt in prompts]
+        answer = await edge.complete(prompts, 5, n=3)
+        assert [choice["text"] for choice in answer["choices"]] == [alone[0]] * 3 + [alone[1]] * 3
+        usage = answer["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (110, 30)
+        assert usage["total_tokens"] == 140
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 32 + 64
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        stream = await edge.post("/v1/completions", {"prompt": prompts, "max_tokens": 5, "n": 3} | options)
+        assert events_of_stream(stream.text)[-1]["usage"] == usage
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        once = (await edge.post("/v1/chat/completions", chat)).json()["usage"]
+        thrice = (await edge.post("/v1/chat/completions", chat | {"n": 3})).json()["usage"]
+        assert (thrice["prompt_tokens"], thrice["completion_tokens"]) == (once["prompt_tokens"], 6)
+
+
 async def test_a_rank_is_pinned_by_header_or_body() -> None:
     async with one(dp=2) as edge:
         for rank in (1, 1, 0):

@@ -49,6 +49,15 @@ class Halves:
         first, second = await asyncio.gather(*answers)
         return first, second
 
+    async def begin(
+        self, body: dict[str, Any], *, rooms: int
+    ) -> asyncio.Task[tuple[httpx2.Response, httpx2.Response]]:
+        """Send a body to both and return when the two halves of so many requests have met."""
+        task = asyncio.create_task(self.send(body))
+        known = self.prefill.worker.edge.rooms._rooms
+        await until(lambda: sum(room.asked and room.request is not None for room in known.values()) == rooms)
+        return task
+
     async def idle(self) -> None:
         for edge in (self.prefill, self.decode):
             await until(edge.worker.drivers[0].rank.idle)
@@ -105,6 +114,75 @@ async def test_the_kv_takes_time_to_travel() -> None:
         began = loop.time()
         await halves.send(halves.body())
         assert loop.time() - began >= 0.3
+
+
+@pytest.mark.parametrize("overlap", ["", "-overlap"])
+@pytest.mark.parametrize("mode", ["in_place", "retract"])
+async def test_a_paused_prefill_worker_keeps_no_kv_that_has_travelled(overlap: str, mode: str) -> None:
+    async with _halves(overlap, transfer_bandwidth=64 * 131_072 / 0.2) as halves:
+        body = halves.body()
+        first = asyncio.create_task(halves.prefill.post("/v1/completions", body))
+        second = asyncio.create_task(halves.decode.post("/v1/completions", body))
+        side = halves.prefill.worker.drivers[0].rank.prefill
+        assert side is not None
+        await until(lambda: len(side.inflight) == 1)
+        await halves.prefill.post("/pause_generation", {"mode": mode})
+        assert (await second).json()["usage"]["completion_tokens"] == 12
+        assert not first.done()
+        assert (await halves.prefill.post("/flush_cache")).status_code == 400
+        await halves.prefill.post("/continue_generation")
+        assert (await first).status_code == 200
+        assert halves.prefill.worker.edge.rooms._rooms == {}
+        await halves.idle()
+
+
+async def test_kv_is_handed_over_while_the_prefill_worker_computes_something_else() -> None:
+    async with _halves(profile="8b-h100") as halves:
+        short, long = halves.body(PROMPT[:16]), halves.body([1] * 4000)
+        first = asyncio.create_task(halves.send(short))
+        rank = halves.prefill.worker.drivers[0].rank
+        await until(lambda: rank.started() != [])
+        second = asyncio.create_task(halves.send(long))
+        decoding = halves.decode.worker.drivers[0].rank
+        await until(lambda: decoding.counters.generated_tokens > 0)
+        assert len(rank.started()) == 1
+        assert rank.counters.prefilled_tokens == 16
+        second.cancel()
+        await first
+
+
+async def test_a_prefill_batch_is_counted_while_it_runs_and_so_is_what_a_pause_stops() -> None:
+    async with _halves(profile="8b-h100") as halves:
+        task = asyncio.create_task(halves.send(halves.body([1] * 4000)))
+        await until(lambda: halves.prefill.worker.drivers[0].rank.started() != [])
+        told = (await halves.prefill.get("/v1/loads")).json()["loads"][0]
+        assert (told["num_running_reqs"], told["num_waiting_reqs"]) == (1, 0)
+        assert (await halves.prefill.truth())["running"] == 1
+        assert 'num_running_reqs{model_name="stand-in",dp_rank="0"} 1.0' in (
+            (await halves.prefill.get("/metrics")).text
+        )
+        task.cancel()
+
+
+async def test_an_abort_reaches_a_prompt_whose_result_is_not_looked_at() -> None:
+    async with _halves("-overlap", profile="8b-h100", chunk_tokens=1024) as halves:
+        rank = halves.prefill.worker.drivers[0].rank
+        ahead = await halves.begin(halves.body([1] * 1024), rooms=1)
+        between = await halves.begin(halves.body([2] * 1024), rooms=2)
+        task = await halves.begin(halves.body([3] * 1024, rid="mine"), rooms=3)
+        await until(lambda: len(rank.launched) == 2)
+        await halves.prefill.post("/pause_generation", {"mode": "in_place"})
+        held = await halves.prefill.post("/update_weights_from_disk", {"model_path": "new"})
+        assert (held.status_code, held.json()["num_paused_requests"]) == (400, 3)  # two in flight
+        assert len(rank.launched) == 1
+        await halves.prefill.post("/abort_request", {"rid": "mine"})
+        await halves.prefill.post("/continue_generation")
+        prefilled, decoded = await task
+        assert prefilled.json()["choices"][0]["finish_reason"] == "abort"
+        assert decoded.status_code == 500
+        for pair in (ahead, between):
+            assert [answer.status_code for answer in await pair] == [200, 200]
+        await halves.idle()
 
 
 async def test_a_prompt_on_its_way_holds_up_a_flush_of_both_sides() -> None:

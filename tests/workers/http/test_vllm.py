@@ -101,6 +101,17 @@ async def test_metrics_carry_the_block_size_and_the_start_of_the_process() -> No
         assert 'model_name="stand-in",sleep_state="weights_offloaded"} 1.0' in metrics
 
 
+async def test_metrics_count_what_was_preempted_for_want_of_blocks() -> None:
+    async with one(engine="vllm", capacity_tokens=512) as edge:
+        prompts = [list(range(first, first + 20)) for first in range(0, 10_000, 1000)]
+        answers = await asyncio.gather(*(edge.complete(prompt, 60) for prompt in prompts))
+        assert [answer["usage"]["completion_tokens"] for answer in answers] == [60] * 10
+        preempted = edge.worker.drivers[0].rank.counters.retracted
+        assert preempted > 0
+        name = 'vllm:num_preemptions_total{engine="0",model_name="stand-in"}'
+        assert f"{name} {float(preempted)}\n" in (await edge.get("/metrics")).text
+
+
 async def test_tokenize_gives_the_ids_of_a_prompt_or_a_chat() -> None:
     async with one(engine="vllm") as edge:
         prompt = (await edge.post("/tokenize", {"prompt": "hi"})).json()
