@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 import shutil
 import signal
 import ssl
@@ -246,3 +247,13 @@ async def test_the_document_lists_every_route() -> None:
     expected |= {"/v1/completions", "/v1/chat/completions", "/generate", "/v1/responses", "/v1/messages"}
     assert expected <= set(paths)
     assert all(paths[path]["post"]["requestBody"]["required"] for path in ("/v1/completions", "/explain"))
+
+
+async def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        async with router([], "--admin-key", "a-key-of-sixteen-characters") as front:
+            assert resource.prlimit(front.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
