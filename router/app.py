@@ -168,11 +168,32 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start; end what has been started at once if it was to stop meanwhile, which uvicorn would leave."""
+        await super().startup(sockets)
+        if self.should_exit and self.started:
+            await self.shutdown(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop taking requests, let those under way end, and close."""
         _log.info("stopping; %d connections are open", len(self.server_state.connections))
         self._stopping()
         await super().shutdown(sockets)
+
+
+class _Stop:
+    """Takes the signals to stop that come while uvicorn does not: before it serves, and once it has."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.server: Server | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+        if self.server is not None:
+            self.server.should_exit = True
 
 
 def run(config: Config) -> None:
@@ -183,13 +204,11 @@ def run(config: Config) -> None:
     front = Front(config)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
     listening = _listen(config.host, config.port)
-    # uvicorn stops on these signals and then raises them again; the process has ended well by then.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    stop = _Stop()
     _spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, tokenizers, listening, front))
+        runner.run(_serve(config, tokenizers, listening, front, stop))
 
 
 def _open_as_many_files_as_allowed() -> None:
@@ -225,7 +244,9 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.socket, front: Front) -> None:
+async def _serve(
+    config: Config, tokenizers: TokenizerStore, listening: socket.socket, front: Front, stop: _Stop
+) -> None:
     host, port = listening.getsockname()[:2]
     _log.info("listening on %s://%s:%d", front.scheme, f"[{host}]" if ":" in host else host, port)
     loop = asyncio.get_running_loop()
@@ -250,6 +271,8 @@ async def _serve(config: Config, tokenizers: TokenizerStore, listening: socket.s
         ),
         edge.stopping,
     )
+    stop.server = server
+    server.should_exit = stop.asked
     await server.serve(sockets=[listening])
 
 

@@ -109,3 +109,12 @@ async def test_a_request_that_workers_die_of_does_not_go_round(retries: str, sen
         answer = await client.post("/v1/completions", content=BODY)
         assert answer.status_code == 502
         assert sum(worker.asked for worker in workers) == sends
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_router_told_to_stop_as_it_starts_ends_well(number: signal.Signals) -> None:
+    for _ in range(5):
+        async with router([], "--admin-key", "a-key-of-sixteen-characters") as front:
+            front.process.send_signal(number)
+            assert await front.process.wait() == 0
+        assert not any(b"Traceback" in line for line in front.log)
