@@ -2,11 +2,13 @@
 
     body -> request.parse -> Request -> reader.PromptReader(tokenizer) -> Prompt(tokens, count, exact, why)
 
-    what is in a body      fields, decoding, large, request; conversation, responses, anthropic (as a chat)
+    what is in a body      fields, decoding, request; large, structure (long ones, in steps); content;
+                           conversation, responses, anthropic (as a chat)
     a model's own          files, hub, encoders, ranks, mistral, vllm_chat, sglang_chat, tokenizer
-    its chat template      template, guard, bounds (limits), compiler, marking, shortcuts (to Python), running
-    reading                reader, media (up to the first image), prompt (also what is guessed), remote
-                           (a worker's /tokenize)
+    its chat template      template, guard, bounds, weight (limits), compiler, marking, shortcuts (to Python),
+                           running
+    reading                reader, media (up to the first image), truncation, prompt (also what is guessed),
+                           remote (a worker's /tokenize)
     what becomes of it     namespace, forward, check (against the engine's counts), store (modes)
 
 The rule of the room: token ids are exact or they are not given. Whatever stands in the way (no tokenizer, an

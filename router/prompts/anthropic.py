@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from router.prompts.content import checked, function_call
+from router.prompts.content import BILLING, checked, function_call
 from router.prompts.fields import Chat
 from router.prompts.inexact import Inexact
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from router.prompts.fields import Message, Messages, Turn
-
-_BILLING = "x-anthropic-billing-header"
-"""How a system text begins that vLLM leaves out: it changes with every request."""
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -30,6 +27,8 @@ def chat_of(fields: Messages, engine: str) -> Chat:
     """Return the chat; raise Inexact with the reason why it cannot be known."""
     if engine != "vllm" and (fields.thinking is not None or fields.output_config is not None):
         raise Inexact("thinking and output_config depend on how the engine was started")
+    if (fields.thinking or {}).get("type") == "disabled":
+        raise Inexact("how the engine turns thinking off depends on what its template made of a trial")
     messages = _system(fields, engine)
     for turn in fields.messages or []:
         if turn["role"] != "system":
@@ -47,12 +46,17 @@ def chat_of(fields: Messages, engine: str) -> Chat:
 
 
 def _system(fields: Messages, engine: str) -> list[Dict]:
-    inline = [turn["content"] for turn in fields.messages or [] if turn["role"] == "system"]
-    if inline and engine != "vllm":
-        raise Inexact("system messages among the others")
-    texts = [text for content in (fields.system, *inline) for text in _system_texts(content, engine)]
-    joined = ("" if engine == "vllm" else "\n").join(texts)
-    return [{"role": "system", "content": joined}] if texts else []
+    """Return the system message; others among the messages are joined to it only for some templates."""
+    inline = [at for at, turn in enumerate(fields.messages or []) if turn["role"] == "system"]
+    content = fields.system
+    if inline:
+        if engine != "vllm" or inline != [0] or fields.system:
+            raise Inexact("system messages among the others")
+        content = (fields.messages or [])[0]["content"]
+        if isinstance(content, str) and content.startswith(BILLING):
+            content = None
+    joined = ("" if engine == "vllm" else "\n").join(_system_texts(content, engine))
+    return [{"role": "system", "content": joined}] if joined else []
 
 
 def _system_texts(content: str | list[Dict] | None, engine: str) -> Iterator[str]:
@@ -64,7 +68,7 @@ def _system_texts(content: str | list[Dict] | None, engine: str) -> Iterator[str
         text = block.get("text")
         if block.get("type") != "text" or not isinstance(text, str) or not text:
             continue
-        if engine != "vllm" or not text.startswith(_BILLING):
+        if engine != "vllm" or not text.startswith(BILLING):
             yield text
 
 
@@ -118,8 +122,7 @@ def _add(message: Dict, parts: list[Dict], block: Dict, engine: str) -> None:
 def _tool_result(block: Dict) -> Dict:
     content = block.get("content")
     if isinstance(content, list):
-        kinds = {item.get("type") for item in content if isinstance(item, dict)}
-        if kinds - {"text"}:
+        if not all(item.get("type") == "text" for item in content if isinstance(item, dict)):
             raise Inexact("a tool result that is not text")
         content = "\n".join(str(item.get("text", "")) for item in content if isinstance(item, dict))
     call = block.get("tool_use_id") or ""

@@ -54,19 +54,40 @@ def _power(left: Any, right: Any) -> None:
         _bounded(left.bit_length() * abs(right), MAX_BITS)
 
 
-def _formatted(pattern: Any, *_: Any, **__: Any) -> None:
-    if isinstance(pattern, str) and _WIDTH.search(pattern):
+def _formatted(pattern: Any, *values: Any, **named: Any) -> None:
+    """Check a pattern's widths, and how often it may show the largest of its values."""
+    if not isinstance(pattern, str):
+        return
+    if _WIDTH.search(pattern):
+        raise too_large()
+    fields = pattern.count("%") + pattern.count("{")
+    if fields * max((_shown(value) for value in (*values, *named.values())), default=0) > MAX_CHARACTERS:
         raise too_large()
 
 
-def check_format(text: Any, *_: Any, **__: Any) -> None:
+def _shown(value: Any) -> int:
+    """Return about how long the longest text in a value is, or the whole of it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return sum(_shown(item) for item in value) if isinstance(value, list | tuple) else 1
+
+
+def _encoded(_: Any, encoding: Any = "utf-8", *__: Any, **___: Any) -> None:
+    """Let texts be encoded in the usual ways; some others take the square of their length."""
+    if str(encoding).lower() not in ("utf-8", "utf8", "ascii", "latin-1"):
+        raise too_large()
+
+
+def check_format(text: Any, *values: Any, **named: Any) -> None:
     """Check the pattern of `str.format`; a width may be a value ("{:{n}}"): braces in braces are refused."""
     depth = 0
     for brace in re.findall(r"[{}]", str(text).replace("{{", "").replace("}}", "")):
         depth += 1 if brace == "{" else -1
         if depth > 1:
             raise too_large()
-    _formatted(str(text))
+    _formatted(str(text), *values, **named)
 
 
 def _padded(_: Any, *values: Any, **named: Any) -> None:
@@ -150,6 +171,7 @@ BINOP_CHECKS: dict[str, Callable[[Any, Any], None]] = {"*": _times, "**": _power
 
 METHOD_CHECKS: dict[str, Callable[..., None]] = {
     "center": _padded,
+    "encode": _encoded,
     "expandtabs": _padded,
     "ljust": _padded,
     "rjust": _padded,

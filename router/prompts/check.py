@@ -1,13 +1,16 @@
 """Whether our token ids are the engine's: its own counts, and its /tokenize, held against ours.
 
-A model whose counts are wrong several times in a row is not trusted: its overlap counts for nothing, until
-as many of its counts have been right again in a row as it takes. A model that was never compared is trusted.
+A model of whose latest counts more than half are wrong is not trusted, nor one that has never been right: its
+overlap counts for nothing, until as many of its counts have been right again in a row as it takes. A client
+with odd requests does not switch it off for all, as long as others send more. A model that was never compared
+is trusted.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
     from router.prompts.tokenizer import ChatTokenizer
     from router.proxy.upstream import Upstream
 
+LATEST = 16
+"""How many of its latest counts a model is judged by."""
+
 DISTRUST_AFTER = 3
-"""Wrong counts in a row until a model is not trusted any more."""
+"""Wrong counts until a model is not trusted that has never been right."""
 
 TRUST_AFTER = 8
 """Right counts in a row until it is trusted again."""
@@ -53,28 +59,35 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Record:
-    """One model on one kind of engine: comparisons by outcome, the last in a row, and what was wrong last."""
+    """One model on one kind of engine: comparisons, the latest of them, and what was wrong last."""
 
     right: int = 0
     wrong: int = 0
     right_in_a_row: int = 0
-    wrong_in_a_row: int = 0
+    latest: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
     trusted: bool = True
     why: str = ""
 
     def note(self, difference: str) -> bool:
         """Enter one comparison, "" for equal; say whether the trust has changed."""
         before = self.trusted
+        self.latest.append(not difference)
         if difference:
             self.wrong += 1
-            self.wrong_in_a_row, self.right_in_a_row = self.wrong_in_a_row + 1, 0
+            self.right_in_a_row = 0
             self.why = difference
-            self.trusted = self.trusted and self.wrong_in_a_row < DISTRUST_AFTER
+            self.trusted = self.trusted and not self._is_wrong
         else:
             self.right += 1
-            self.right_in_a_row, self.wrong_in_a_row = self.right_in_a_row + 1, 0
+            self.right_in_a_row += 1
             self.trusted = self.trusted or self.right_in_a_row >= TRUST_AFTER
         return self.trusted != before
+
+    @property
+    def _is_wrong(self) -> bool:
+        if not self.right:
+            return self.wrong >= DISTRUST_AFTER
+        return self.latest.count(False) > LATEST // 2
 
 
 class SelfCheck:
@@ -124,7 +137,7 @@ class SelfCheck:
         record = self.records.setdefault((model, engine), Record())
         changed = record.note(differs)
         self.totals["wrong" if differs else "right"] += 1
-        if differs and (changed or record.wrong_in_a_row == 1):
+        if differs and (changed or record.latest.count(False) == 1):
             _log.warning("model %s on %s: %s", model, engine, differs)
         if changed:
             _log.warning(

@@ -19,7 +19,7 @@ from jinja2.compiler import CodeGenerator, optimizeconst
 from jinja2.idtracking import VAR_LOAD_RESOLVE
 
 from router.prompts import shortcuts
-from router.prompts.marking import FOR_TRUTH, IN_LOOP, TICK, Marker, name_of
+from router.prompts.marking import FOR_TRUTH, TICK, UNCHECKED, WEIGHED, Marker, name_of
 from router.prompts.shortcuts import DICT_METHODS, LOOP, OF_DICT, TESTS, TEXT_METHODS, Operand
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Compiler(CodeGenerator):
     def visit_EnvironmentAttribute(self, node: nodes.EnvironmentAttribute, frame: Frame) -> None:  # noqa: N802
         """Compile the check of the clock."""
         if node.name == TICK:
-            self.write("clock() > budget.ends and budget.late()")
+            self.write("(clock() > budget.ends and budget.late())")
         else:
             super().visit_EnvironmentAttribute(node, frame)
 
@@ -91,8 +91,8 @@ class Compiler(CodeGenerator):
             super().visit_Name(node, frame)
 
     def visit_NSRef(self, node: nodes.NSRef, frame: Frame) -> None:  # noqa: N802
-        """Compile the target of `set ns.x =`; jinja2 has put a check of its type before it."""
-        if node.attr.startswith("_"):
+        """Compile the target of `set ns.x =`, before which jinja2 has put a check of its type."""
+        if node.attr.startswith("_") or hasattr(node, UNCHECKED):
             super().visit_NSRef(node, frame)
         else:
             self.write(f"{frame.symbols.ref(node.name)}.held[{node.attr!r}]")
@@ -186,7 +186,7 @@ class Compiler(CodeGenerator):
         self._building(super().visit_Tuple, node, frame)
 
     def _building(self, visit: Callable[..., None], node: nodes.Expr, frame: Frame) -> None:
-        if not hasattr(node, IN_LOOP) or getattr(node, "ctx", "load") == "store":
+        if not hasattr(node, WEIGHED) or getattr(node, "ctx", "load") == "store":
             visit(node, frame)
             return
         self.write("environment.built(")

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 TEXT_KINDS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 """The kinds of content part that are text to one engine or the other."""
 
+BILLING = "x-anthropic-billing-header"
+"""How a line begins that vLLM leaves out of system texts: it changes with every request."""
+
 Content = str | list[str | dict[str, Any]] | None
 
 
@@ -42,27 +45,27 @@ def part_texts(parts: list[str | dict[str, Any]], kinds: Collection[str]) -> lis
     return [part if isinstance(part, str) else _text(part, kinds) for part in parts]
 
 
+def is_text(part: str | dict[str, Any], kinds: Collection[str]) -> bool:
+    """Whether a part is text. Its type may be anything that JSON has, a list too."""
+    if isinstance(part, str):
+        return True
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in kinds
+
+
 def _text(part: dict[str, Any], kinds: Collection[str]) -> str:
     kind = part.get("type")
-    if kind not in kinds:
-        raise Inexact(f"a content part of type {json.dumps(kind)[:40]} is not text")
+    if not is_text(part, kinds):
+        raise Inexact(f"a content part of type {shown(kind)} is not text")
     text = part.get("text" if str(kind).endswith("text") else str(kind))
     if not isinstance(text, str):
-        raise Inexact(f"a content part of type {json.dumps(kind)[:40]} has no text")
+        raise Inexact(f"a content part of type {shown(kind)} has no text")
     return text
 
 
-def arguments(value: Any) -> Any:
-    """Return a tool call's arguments as templates expect them: an object, not the JSON text of one.
-
-    What is no JSON becomes an empty object, as in vLLM 0.32.
-    """
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return value if isinstance(value, dict | list) else {}
+def shown(value: Any) -> str:
+    """Return a value out of a body as it is shown in a reason."""
+    return json.dumps(value)[:40] if isinstance(value, str | int | None) else f"a {type(value).__name__}"
 
 
 def function_of(holder: dict[str, Any], what: str) -> dict[str, Any]:

@@ -34,11 +34,13 @@ A conversation's next turn then costs its new text: turn n of a 32k-token chat t
 class Encoder(Protocol):
     """Text to token ids.
 
-    `inline_bytes` is the length of a body up to which tokenising takes about 1 ms of one core.
+    `inline_bytes` is the length of a body up to which tokenising takes about 1 ms of one core, `most_bytes`
+    the one up to which it takes no more than about half a second.
     """
 
     name: ClassVar[str]
     inline_bytes: ClassVar[int]
+    most_bytes: ClassVar[int]
 
     def encode(self, text: str, *, special: bool) -> bytes:
         """Return ids as u32 little-endian bytes; `special` adds what the post-processor adds (BOS, ...)."""
@@ -60,6 +62,7 @@ class FastokensEncoder:
 
     name: ClassVar[str] = "fastokens"
     inline_bytes: ClassVar[int] = 32_768
+    most_bytes: ClassVar[int] = 8_388_608
 
     def __init__(self, tokenizer: fastokens.Tokenizer, *, composed: bool = False) -> None:
         tokenizer.no_truncation()
@@ -97,6 +100,7 @@ class TokenizersEncoder:
 
     name: ClassVar[str] = "tokenizers"
     inline_bytes: ClassVar[int] = 2_048
+    most_bytes: ClassVar[int] = 1_048_576
 
     def __init__(self, path: Path) -> None:
         """Load a tokenizer.json; raises ConfigError."""
@@ -123,6 +127,7 @@ class TiktokenEncoder:
 
     name: ClassVar[str] = "tiktoken"
     inline_bytes: ClassVar[int] = 8_192
+    most_bytes: ClassVar[int] = 4_194_304
 
     def __init__(self, encoding: tiktoken.Encoding, ranks: Ranks) -> None:
         self._encoding = encoding

@@ -72,6 +72,7 @@ class Chat(Shared, kw_only=True, gc=False):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     reasoning_effort: str | float | None = None
+    reasoning: Any = None
 
 
 class Generate(Shared, kw_only=True, gc=False):
@@ -120,10 +121,16 @@ class Other(Shared, kw_only=True, gc=False):
     """Any other body, as far as a worker can be chosen by it: embeddings, rerank, score, unknown ones."""
 
 
+Fields = Completions | Chat | Generate | Responses | Messages | Other
+"""The fields of a body, whatever its kind."""
+
+
 class Shape(msgspec.Struct, gc=False):
     """Which prompt fields a body has, whatever is in them."""
 
     prompt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    prompt_embeds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input_embeds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     input_ids: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     text: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

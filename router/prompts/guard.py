@@ -1,9 +1,14 @@
 """Limits on a chat template while it renders: time, size of its texts, and what single operations may make.
 
-A template is somebody else's program, run between requests. Its loops and macros are given a check of the
-clock at every turn, and what it adds, joins, cuts out or multiplies is measured, so that rendering ends in
-time whatever the template says. What no check can bound beforehand (a few filters of jinja2 that chat
-templates do not use) is taken out. A template that goes too far fails like one that raises.
+A template is somebody else's program, run between requests. Its loops, macros and blocks are given a check of
+the clock at every turn, and so are calls and filters; what it adds, joins, cuts out, multiplies or puts into
+lists is measured, and what no check can bound beforehand (a few filters of jinja2 that chat templates do not
+use) is taken out. A template that goes too far fails like one that raises.
+
+What holds: a template that was written for a model ends in time whatever a client's body holds. A template
+that is hostile itself is stopped in the ways that are tested, with a text or list at a time of the sizes
+named in `bounds`; but single operations on lists that it has made of others by `+` may take longer and grow
+larger than that. Templates come from the operator's or the workers' own files, not from clients.
 
 The checks are compiled into the template (`compiler`), and nothing that a template assigns can hide them.
 """
@@ -13,7 +18,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from jinja2 import TemplateError, nodes
 from jinja2.runtime import Macro
@@ -23,6 +28,7 @@ from router.prompts.bounds import BINOP_CHECKS, FILTER_CHECKS, METHOD_CHECKS, ch
 from router.prompts.compiler import Compiler
 from router.prompts.running import Budget, ListLoop, Space, Variables, call_macro, looped
 from router.prompts.shortcuts import OF_DICT
+from router.prompts.weight import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,11 +36,14 @@ if TYPE_CHECKING:
     from jinja2.environment import Template
     from jinja2.runtime import Context
 
-MAX_DEPTH = 24
-"""How deep lists and mappings may be nested in those that a template makes in a loop."""
-
 MAX_SOURCE = 128 * 1024
 """The longest template, in characters; published ones have up to 20,000, and compiling so much takes 4 s."""
+
+SMALL = 64
+"""Lists that are no longer than that are added to others without a look at what is in them."""
+
+COMPARING_TESTS = ("in", "eq", "==", "equalto", "ne", "!=", "lt", "<", "lessthan", "le", "<=", "gt", ">")
+"""Tests that may look at much; filters apply them to every item without a turn of a loop."""
 
 UNBOUNDED_FILTERS = ("batch", "slice", "wordwrap", "urlize", "pprint", "xmlattr", "random", "filesizeformat")
 
@@ -68,6 +77,8 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
             self.filters[name] = checked(self.filters[name], check)
         for name, work in self.filters.items():
             self.add_filter(name, work)
+        for name in COMPARING_TESTS:
+            self.tests[name] = counted(cast("Callable[..., Any]", self.tests[name]), self._charged)
 
     def add_filter(self, name: str, work: Callable[..., Any]) -> None:
         """Let templates use a filter; what it makes is counted."""
@@ -122,7 +133,10 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         """Do what `a + b + c` does."""
         result = values[0]
         for value in values[1:]:
+            grows = isinstance(value, list) and isinstance(result, list) and len(value) > SMALL < len(result)
             result = self._charged(result + value)
+            if grows:
+                self.built(result)
         return result
 
     def concatenated(self, *values: Any) -> str:
@@ -130,23 +144,15 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         return self._joined([value if isinstance(value, str) else str(value) for value in values])
 
     def built(self, value: Any) -> Any:
-        """Pass on a list or mapping, unless lists in lists make it deep: comparing such takes for ever."""
-        level, seen = [value], set()
-        for _ in range(MAX_DEPTH):
-            deeper: list[Any] = []
-            for holder in level:
-                if isinstance(holder, list | tuple | dict) and id(holder) not in seen:
-                    seen.add(id(holder))
-                    deeper.extend(holder.values() if isinstance(holder, dict) else holder)
-            if not deeper:
-                return value
-            level = deeper
-        raise TemplateError("the chat template makes lists that are nested too deeply")
+        """Pass on a list or mapping whose content is not too much, however often it holds the same."""
+        weigh(value)
+        return value
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Refuse an operation whose result would be too large, before it is made."""
         BINOP_CHECKS[operator](left, right)
-        return self._charged(super().call_binop(context, operator, left, right))
+        made = self._charged(super().call_binop(context, operator, left, right))
+        return made if isinstance(made, str | int | float) else self.built(made)
 
     def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call what a template calls; a text's methods only within the limits."""
@@ -155,7 +161,11 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
             if text is not None:
                 return text
         if function is Space:
-            return Space(*args, **kwargs)
+            space = Space(*args, **kwargs)
+            self.built(space.held)
+            return space
+        if function is dict:
+            return self.built(dict(*args, **kwargs))
         owner = getattr(function, "__self__", None)
         if isinstance(owner, str | bytes | int):
             check = METHOD_CHECKS.get(function.__name__)
@@ -164,7 +174,10 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         return self._charged(super().call(context, function, *args, **kwargs))
 
     def _charged(self, value: Any) -> Any:
-        return self._running.budget.charged(value)
+        budget = self._running.budget
+        if perf_counter() > budget.ends:
+            budget.late()
+        return budget.charged(value)
 
     def _joined(self, parts: Iterable[str]) -> str:
         pieces = list(parts)

@@ -1,6 +1,6 @@
 """What the compiler of chat templates must know of a part's surroundings, marked in the tree beforehand.
 
-Every loop and macro is given a check of the clock.
+Every loop, macro and block is given a check of the clock, and so is the condition of a loop.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from router.prompts.shortcuts import LOOP
 TICK = "tick"
 """The check of the clock, as an attribute of the environment: the compiler puts something cheaper there."""
 
-IN_LOOP = "in_loop"
-"""Marks lists and mappings that are made in a loop or macro."""
+WEIGHED = "weighed"
+"""Marks lists and mappings in which there is more than constants: what is in them is counted."""
+
+UNCHECKED = "unchecked"
+"""Marks the target of `{% set x.y %}...`: jinja2 does not check there that `x` is a namespace."""
 
 FOR_TRUTH = "for_truth"
 """Marks what nobody sees but as true or false."""
 
 
 class Marker(NodeVisitor):
-    """Puts a check into every loop and macro; marks lists made in one, and what is only tested for truth.
+    """Puts a check into every loop, macro and block; marks lists, and what is only tested for truth.
 
     `plain_loops`: the template asks `loop` for nothing but attributes that a ListLoop has. `spaces` are the
     names of what may be a namespace.
     """
 
     def __init__(self) -> None:
-        self._depth = 0
         self.plain_loops = True
         self.spaces: set[str] = set()
 
@@ -44,19 +46,25 @@ class Marker(NodeVisitor):
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
         """Go through everything."""
-        looping = isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock)
+        if isinstance(node, nodes.For) and node.test is not None:
+            node.test = nodes.And(nodes.Not(_tick(node), lineno=node.lineno), node.test, lineno=node.lineno)
+        if isinstance(node, nodes.AssignBlock) and isinstance(node.target, nodes.NSRef):
+            setattr(node.target, UNCHECKED, True)
         if isinstance(node, nodes.If | nodes.CondExpr | nodes.For):
             _mark_truth(node.test)
         elif isinstance(node, nodes.Not):
             _mark_truth(node.node)
-        self._depth += looping
         super().generic_visit(node, *args, **kwargs)
-        self._depth -= looping
-        if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock):
-            check = nodes.EnvironmentAttribute(TICK, lineno=node.lineno)
-            node.body.insert(0, nodes.ExprStmt(check, lineno=node.lineno))
-        elif self._depth and isinstance(node, nodes.List | nodes.Dict | nodes.Tuple):
-            setattr(node, IN_LOOP, True)
+        if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
+            node.body.insert(0, nodes.ExprStmt(_tick(node), lineno=node.lineno))
+        elif isinstance(node, nodes.List | nodes.Dict | nodes.Tuple):
+            items = [item.value if isinstance(item, nodes.Pair) else item for item in node.items]
+            if not all(isinstance(item, nodes.Const) for item in items):
+                setattr(node, WEIGHED, True)
+
+
+def _tick(node: nodes.Node) -> nodes.EnvironmentAttribute:
+    return nodes.EnvironmentAttribute(TICK, lineno=node.lineno)
 
 
 def _mark_truth(node: nodes.Node | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from router.prompts import conversation
-from router.prompts.content import TEXT_KINDS
+from router.prompts.content import TEXT_KINDS, is_text
 from router.prompts.inexact import Inexact
 from router.prompts.prompt import BYTES_PER_ID
 
@@ -52,7 +52,7 @@ def _has_media(message: Message) -> bool:
 
 
 def _is_media(part: str | dict[str, Any]) -> bool:
-    return not isinstance(part, str) and part.get("type") not in TEXT_KINDS
+    return not is_text(part, TEXT_KINDS)
 
 
 def _marked(message: Message, parts: bool) -> Message:

@@ -29,6 +29,7 @@ class MistralEncoder:
 
     name: ClassVar[str] = "mistral-common"
     inline_bytes: ClassVar[int] = 4_096
+    most_bytes: ClassVar[int] = 4_194_304
 
     def __init__(self, path: Path) -> None:
         """Load a tekken.json; raises ConfigError."""

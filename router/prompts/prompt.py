@@ -72,7 +72,7 @@ def estimated(request: Request, why: str) -> Prompt:
     if isinstance(request.prompt, bytes):
         count = sum(len(prompt) for prompt in (request.prompt, *request.rest)) // BYTES_PER_ID
         return Prompt(b"", max(1, count), exact=False, why=why, source="none", reusable=0)
-    if isinstance(fields, Other) or request.embedded:
+    if isinstance(fields, Other) or request.embedded or request.unread:
         unit = BYTES_PER_EMBEDDING if request.embedded else BYTES_PER_TOKEN
         count = max(1, request.size // unit)
         return Prompt(b"", count, exact=False, why=why, source="none", reusable=0)

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from router.errors import BadRequest
-from router.prompts.decoding import decode, pack
-from router.prompts.fields import Chat, Completions, Generate, Messages, Other, Responses, Shape
+from router.prompts.decoding import MAX_PROMPTS, decode, pack, too_many
+from router.prompts.fields import Chat, Completions, Fields, Generate, Messages, Other, Responses, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-Fields = Completions | Chat | Generate | Responses | Messages | Other
 
 
 class Kind(enum.Enum):
@@ -45,7 +43,7 @@ class Request:
     `prompt` is text, or token ids as u32 little-endian bytes, or None for a conversation, for embeddings (see
     `embedded`) and for `OTHER`;
     `rest` are the further prompts of the same body, `index` is the place of `prompt` among them all, and
-    `size` the body's bytes.
+    `size` the body's bytes. `unread`: why the prompt is not here though the body has one, or "".
     """
 
     kind: Kind
@@ -54,6 +52,7 @@ class Request:
     rest: Sequence[str | bytes]
     index: int
     size: int
+    unread: str = ""
 
     @property
     def prompts(self) -> int:
@@ -63,7 +62,7 @@ class Request:
     @property
     def embedded(self) -> bool:
         """Whether the prompt, or one of them, is given as embeddings: no token of it can be known."""
-        return self.prompt is None and isinstance(self.fields, Completions | Generate)
+        return self.prompt is None and isinstance(self.fields, Completions | Generate) and not self.unread
 
     @property
     def model(self) -> str | None:
@@ -123,19 +122,15 @@ def parse(kind: Kind, body: bytes) -> Request:
             return with_prompts(kind, completions, completions.prompt, "prompt", len(body))
         case Kind.CHAT:
             chat = decode(_CHAT, body)
-            return _conversation(kind, chat, chat.messages, len(body))
+            return whole(kind, chat, len(body))
         case Kind.GENERATE:
             generate = decode(_GENERATE, body)
             value, param = _native(generate)
             return with_prompts(kind, generate, value, param, len(body))
         case Kind.RESPONSES:
-            responses = decode(_RESPONSES, body)
-            if responses.input is None:
-                raise BadRequest("input: expected a string or a list of items", param="input")
-            return Request(kind, responses, None, (), 0, len(body))
+            return whole(kind, decode(_RESPONSES, body), len(body))
         case Kind.MESSAGES:
-            messages = decode(_MESSAGES, body)
-            return _conversation(kind, messages, messages.messages, len(body))
+            return whole(kind, decode(_MESSAGES, body), len(body))
         case Kind.OTHER:
             return Request(kind, _other(body), None, (), 0, len(body))
 
@@ -156,9 +151,9 @@ def kind_of(body: bytes) -> Kind:
     shape = decode(_SHAPE, body)
     if shape.messages is not msgspec.UNSET:
         return Kind.CHAT
-    if shape.prompt is not msgspec.UNSET:
+    if shape.prompt is not msgspec.UNSET or shape.prompt_embeds is not msgspec.UNSET:
         return Kind.COMPLETIONS
-    if shape.input_ids is not msgspec.UNSET or shape.text is not msgspec.UNSET:
+    if any(each is not msgspec.UNSET for each in (shape.input_ids, shape.text, shape.input_embeds)):
         return Kind.GENERATE
     if shape.input is not msgspec.UNSET:
         return Kind.RESPONSES
@@ -174,8 +169,12 @@ _OTHER = msgspec.json.Decoder(Other)
 _SHAPE = msgspec.json.Decoder(Shape)
 
 
-def _conversation(kind: Kind, fields: Chat | Messages, messages: Any, size: int) -> Request:
-    if not messages:
+def whole(kind: Kind, fields: Chat | Messages | Responses, size: int) -> Request:
+    """Return the request of a conversation; raise BadRequest when there is none."""
+    if isinstance(fields, Responses):
+        if fields.input is None:
+            raise BadRequest("input: expected a string or a list of items", param="input")
+    elif not fields.messages:
         raise BadRequest("messages: expected a list with at least one message", param="messages")
     return Request(kind, fields, None, (), 0, size)
 
@@ -207,20 +206,23 @@ def _prompts(value: Any, param: str) -> list[str | bytes]:
     if isinstance(value, str | bytes):
         return [value]
     if not value:
-        raise _no_prompt(param)
+        raise no_prompt(param)
     first = value[0]
     if isinstance(first, int):
         return [pack(value, param)]
+    if len(value) > MAX_PROMPTS:
+        raise too_many(param)
     if any(type(each) is not type(first) for each in value):
         raise BadRequest(f"{param}: expected strings only, or lists of token ids only", param=param)
     if isinstance(first, str):
         return list(value)
     if not all(value):
-        raise _no_prompt(param)
+        raise no_prompt(param)
     if isinstance(first, bytes):
         return list(value)
     return [pack(each, param) for each in value]
 
 
-def _no_prompt(param: str) -> BadRequest:
+def no_prompt(param: str) -> BadRequest:
+    """Return what is raised when a body has no prompt."""
     return BadRequest(f"{param}: expected a string, token ids, or a list of either, not empty", param=param)

@@ -19,9 +19,9 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 
 from router.errors import ConfigError
-from router.prompts.bounds import MAX_WIDTH
 from router.prompts.guard import GuardedEnvironment
 from router.prompts.inexact import Inexact, TooSlow
+from router.prompts.weight import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 REASON_CHARACTERS = 200
 """How much of a template's own message is shown."""
+
+MAX_INDENTED = 8 * 1024 * 1024
+"""The most that JSON may hold, in characters and items, times the blanks it is indented by."""
 
 RENDER_SECONDS = 2.0
 """How long a rendering may take, in a thread. A chat of 128k tokens takes a few milliseconds."""
@@ -99,7 +102,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    if isinstance(indent, int) and indent > MAX_WIDTH:
+    if isinstance(indent, int) and indent * weigh(value) > MAX_INDENTED:
         raise jinja2.TemplateError("tojson: the indentation is too wide")
     if indent is None and separators is None and not (ensure_ascii or sort_keys):
         return _ENCODE(value)

@@ -15,6 +15,7 @@ from router.prompts.encoders import FastokensEncoder, TokenizersEncoder, differe
 from router.prompts.files import ModelFiles, read_model_files
 from router.prompts.inexact import Inexact
 from router.prompts.mistral import MistralEncoder
+from router.prompts.prompt import BYTES_PER_ID
 from router.prompts.ranks import load_ranks
 from router.prompts.template import RENDER_SECONDS, ChatTemplate
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from router.prompts.encoders import Encoder
     from router.prompts.fields import Chat
 
-    Render = Callable[[Chat, float], str]
+    Render = Callable[[Chat, float], tuple[str, str]]
 
 HARMONY = "gpt_oss"
 """The model_type whose chats vLLM 0.32 renders with openai-harmony; SGLang uses the template."""
@@ -50,7 +51,8 @@ class ChatTokenizer:
 
     `why` is empty with fastokens, and else the reason for the slower one. `chat` renders a conversation,
     `chat_with_tools` one with tools (they are the same unless the model has a template "tool_use").
-    `parts`: whether the template sees the parts of a message one by one.
+    `parts`: whether the template sees the parts of a message one by one. `bos`: the id of the model's BOS
+    token, or no bytes.
     """
 
     encoder: Encoder
@@ -59,12 +61,17 @@ class ChatTokenizer:
     chat_with_tools: Render | None
     engine: str = "vllm"
     parts: bool = False
+    bos: bytes = b""
 
     def render(self, chat: Chat, seconds: float = RENDER_SECONDS) -> str:
         """Render a chat to text; raise Inexact when there is no template, or it fails.
 
         Raises TooSlow, which is Inexact too, after so many `seconds`.
         """
+        return "".join(self._rendered(chat, seconds))
+
+    def _rendered(self, chat: Chat, seconds: float) -> tuple[str, str]:
+        """Return the text, and what comes after it but is tokenised by itself."""
         if chat.chat_template is not None:
             raise Inexact("the request brings its own chat template")
         render = self.chat_with_tools if chat.tools else self.chat
@@ -77,7 +84,9 @@ class ChatTokenizer:
         chat = conversation.chat_of(fields, self.engine)
         if isinstance(self.encoder, MistralEncoder):
             return self.encoder.encode_chat(chat)
-        return self.ids(self.render(chat, seconds), special=bool(chat.add_special_tokens))
+        text, prefix = self._rendered(chat, seconds)
+        ids = self.ids(text, special=bool(chat.add_special_tokens) and self.engine == "vllm")
+        return ids + self.ids(prefix, special=True).removeprefix(self.bos) if prefix else ids
 
     def ids(self, text: str, *, special: bool) -> bytes:
         """Return a text's token ids as u32 little-endian bytes; raises Inexact."""
@@ -105,10 +114,18 @@ def load_tokenizer(path: str, *, engine: str = "vllm") -> ChatTokenizer:
         RENDERERS[engine](with_tools) if with_tools else None,
         engine,
         parts=bool(default and WANTS_PARTS[engine](default)),
+        bos=_bos(files, encoder),
     )
 
 
-def _by_harmony(_: Chat, __: float = 0.0) -> str:
+def _bos(files: ModelFiles, encoder: Encoder) -> bytes:
+    """Return the id of the BOS token, if the model has one and it is one token."""
+    text = files.special_tokens.get("bos_token")
+    ids = encoder.encode(text, special=False) if text else b""
+    return ids if len(ids) == BYTES_PER_ID else b""
+
+
+def _by_harmony(_: Chat, __: float = 0.0) -> tuple[str, str]:
     raise Inexact("vLLM renders the chats of gpt-oss without the template, by rules of its own (harmony)")
 
 

@@ -99,8 +99,16 @@ def test_system_texts_are_joined_as_each_engine_does() -> None:
     billing = [{"type": "text", "text": "x-anthropic-billing-header: 1"}, system[0]]
     assert messages(system=billing, messages=[USER])[0]["content"] == "a"
     assert messages(messages=[SYSTEM, USER]) == [SYSTEM, USER]
-    with pytest.raises(Inexact, match="system messages among"):
-        messages("sglang", messages=[SYSTEM, USER])
+    assert messages(messages=[{**SYSTEM, "content": billing[0]["text"] + "\nx"}, USER]) == [USER]
+    for engine, body in (
+        ("sglang", {"messages": [SYSTEM, USER]}),
+        ("vllm", {"messages": [USER, SYSTEM, USER]}),
+        ("vllm", {"messages": [SYSTEM, USER], "system": "x"}),
+    ):
+        with pytest.raises(Inexact, match="system messages among"):
+            messages(engine, **body)
+    with pytest.raises(Inexact, match="turns thinking off"):
+        messages(messages=[USER], thinking={"type": "disabled"})
 
 
 def test_tools_used_and_their_results_become_messages() -> None:

@@ -6,7 +6,7 @@ import logging
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from router.prompts.check import DISTRUST_AFTER, SAMPLES, TRUST_AFTER, SelfCheck, difference
+from router.prompts.check import DISTRUST_AFTER, LATEST, SAMPLES, TRUST_AFTER, SelfCheck, difference
 from tests.prompts.tokenising import worker
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_the_first_differing_position_is_told() -> None:
     assert difference(ids(1), ids(1, 5)) == "token ids differ first at 1 of 2: ours none, the worker's 5"
 
 
-def test_a_model_is_distrusted_after_some_wrong_counts_in_a_row_and_trusted_again_after_right_ones(
+def test_a_model_is_distrusted_when_most_of_its_latest_counts_are_wrong_and_trusted_again_after_right_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     check = SelfCheck()
@@ -38,7 +38,7 @@ def test_a_model_is_distrusted_after_some_wrong_counts_in_a_row_and_trusted_agai
     check.counted(*KEY, 10, 10)
     assert check.proven(*KEY)
     with caplog.at_level(logging.WARNING):
-        for _ in range(DISTRUST_AFTER - 1):
+        for _ in range(LATEST // 2):
             check.counted(*KEY, 10, 11)
         assert check.trusts(*KEY)
         check.counted(*KEY, 10, 11)
@@ -52,14 +52,24 @@ def test_a_model_is_distrusted_after_some_wrong_counts_in_a_row_and_trusted_agai
     check.counted(*KEY, 10, 10)
     assert check.trusts(*KEY)
     assert check.why(*KEY) == ""
-    assert check.totals == {"right": 1 + TRUST_AFTER, "wrong": DISTRUST_AFTER}
+    assert check.totals == {"right": 1 + TRUST_AFTER, "wrong": LATEST // 2 + 1}
 
 
-def test_a_right_count_between_wrong_ones_keeps_the_trust() -> None:
+def test_a_model_that_has_never_been_right_is_distrusted_sooner() -> None:
+    check = SelfCheck()
+    for _ in range(DISTRUST_AFTER):
+        assert check.trusts(*KEY)
+        check.counted(*KEY, 10, 11)
+    assert not check.trusts(*KEY)
+
+
+def test_odd_requests_among_others_keep_the_trust() -> None:
     check = SelfCheck()
     for _ in range(10):
-        check.counted(*KEY, 10, 11)
-        check.counted(*KEY, 10, 10)
+        for _ in range(4):
+            check.counted(*KEY, 10, 10)
+        for _ in range(4):
+            check.counted(*KEY, 10, 11)
     assert check.trusts(*KEY)
     assert check.trusts("other", "vllm")
 

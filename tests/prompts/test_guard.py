@@ -20,11 +20,19 @@ CALLING = (
     "{% endmacro %}"
     "{% macro g(n) %}{{ f(n - 1) }}{{ caller() }}{% endmacro %}{{ f(60) }}"
 )
+BLOCK = "{%% block b%d %%}{{ self.b%d() }}{{ self.b%d() }}{%% endblock %%}"
+BLOCKS = "".join(map(BLOCK.__mod__, [(n, n + 1, n + 1) for n in range(40)])) + "{% block b40 %}{% endblock %}"
+MILLION = "{% set b = [0] * 1000000 %}"
 SLOW = [
     "{% set r = range(99999) %}" + NESTED,
     "{% set r = range(99999) %}" + NESTED.replace("{% for d", "x{{ d }}{% for d"),
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     CALLING,
+    BLOCKS,
+    MILLION + "{% set c = [0] * 1000000 %}{% for i in range(99999) %}{% if b == c %}{% endif %}{% endfor %}",
+    MILLION + "{{ range(1, 99999) | reject('in', b) | list }}",
+    MILLION + "{% for i in range(1, 99999) if i in b %}{% endfor %}",
+    MILLION + "{% for i in range(9999) %}{{ b | min }}{% endfor %}",
 ]
 DOUBLING = (
     "{%% set ns = namespace(x=%s) %%}{%% for i in range(200) %%}{%% set ns.x = %s %%}{%% endfor %%}"
@@ -63,7 +71,25 @@ FORMATS = [
     "{{ ('{:1000000000}' | attr('format'))(1) }}",
     "{{ (['{:1000000000}'] | map(attribute='format') | first)(1) }}",
 ]
+LETTERS = "{% set s = 'a' * 1000000 %}"
+TWICE = (
+    "{%% set ns = namespace(x=1) %%}{%% for i in range(60) %%}{%% set ns.x = %s %%}{%% endfor %%}"
+    "{{ ns.x | string }}"
+)
 LARGE = [
+    LETTERS + "{{ ('%(a)s' * 200000) % {'a': s} }}",
+    LETTERS + "{{ ('%(a)s' * 200000) | format(a=s) }}",
+    LETTERS + "{{ ('{a}' * 300000).format(a=s) }}",
+    LETTERS + "{% set l = [s] * 1000000 %}{{ l | string }}",
+    LETTERS
+    + "{% set l = [s] * 100 %}{% for i in range(13) %}{% set l = l + l %}{% endfor %}"
+    + "{% set l = l + l %}" * 13
+    + "{{ l | tojson }}",
+    "{% set x = [1] %}" + "{% set x = [x, x] %}" * 60 + "{{ x | string }}",
+    TWICE % "dict(a=ns.x, b=ns.x)",
+    TWICE % "namespace(a=ns.x, b=ns.x)",
+    "{{ ('a' * 900000).encode('idna') }}",
+    "{{ ([0] * 1000000) | tojson(indent=4096) }}",
     *(KEEPING % made for made in KEPT),
     "{% set s = 'a' * 999999 %}{{ " + " + ".join("s" * 99) + " }}",
     "{% set s = 'a' * 999999 %}{{ " + " ~ ".join("s" * 99) + " }}",
@@ -195,3 +221,24 @@ def test_the_checks_cannot_be_hidden_by_assignments() -> None:
     assert (
         ChatTemplate(source + "{% for i in [1] %}{{ [i ~ 'x'] | first }}{% endfor %}", {}).render({}) == "1x"
     )
+
+
+def test_a_value_in_a_mapping_can_be_set_as_in_transformers() -> None:
+    assert ChatTemplate("{% set d.q %}x{{ 1 }}{% endset %}{{ d.q }}", {}).render({"d": {}}) == "x1"
+    source = "{% set ns = namespace() %}{% set ns.q %}y{% endset %}{{ ns.q }}"
+    assert ChatTemplate(source, {}).render({}) == "y"
+
+
+def test_deep_data_of_a_client_is_no_reason_to_stop() -> None:
+    deep: object = 1
+    for _ in range(150):
+        deep = {"a": [deep]}
+    source = (
+        "{% for m in messages %}{{ [m] | length }}{{ {'m': m.role} | tojson(indent=2) | length }}{% endfor %}"
+    )
+    shallow: object = 1
+    for _ in range(90):
+        shallow = {"a": [shallow]}
+    assert ChatTemplate(source, {}).render({"messages": [{"role": "x", "y": shallow}]}) == "114"
+    with pytest.raises(Inexact, match="nested too deeply"):
+        ChatTemplate(source, {}).render({"messages": [deep]})

@@ -9,10 +9,10 @@ import pytest
 
 from router.prompts import vllm_chat
 from router.prompts.prompt import MAX_TEXT_BYTES
-from router.prompts.reader import PromptReader, read_prompt
+from router.prompts.reader import LONG_BYTES, PromptReader, read_prompt
 from router.prompts.request import Kind, Request, parse
 from router.prompts.template import ChatTemplate
-from router.prompts.tokenizer import ChatTokenizer, load_tokenizer
+from router.prompts.tokenizer import RENDERERS, ChatTokenizer, load_tokenizer
 from tests.prompts import models
 
 if TYPE_CHECKING:
@@ -193,3 +193,79 @@ def test_many_token_ids_never_wait_for_a_thread(reader: PromptReader, deepseek: 
     prompt = reader.read_now(completion(list(range(100_000))), deepseek)
     assert prompt is not None
     assert prompt.count == 100_000
+
+
+async def test_very_long_prompts_wait_for_each_other_and_nobody_for_them(
+    reader: PromptReader, deepseek: ChatTokenizer
+) -> None:
+    very_long = completion("lorem ipsum " * (LONG_BYTES // 8))
+    long = completion("lorem ipsum " * 5_000)
+    waiting = [asyncio.create_task(reader.read(very_long, deepseek)) for _ in range(8)]
+    prompt = await reader.read(long, deepseek)
+    assert prompt.exact
+    assert not all(task.done() for task in waiting)
+    assert [(await task).exact for task in waiting] == [True] * 8
+
+
+def test_a_body_that_would_take_a_thread_for_long_is_not_tokenised(
+    reader: PromptReader, deepseek: ChatTokenizer
+) -> None:
+    text = "lorem ipsum " * (deepseek.encoder.most_bytes // 10)
+    for body in (completion(text), request(Kind.CHAT, messages=[{"role": "user", "content": [text, {}]}])):
+        prompt = reader.read_now(body, deepseek)
+        assert prompt is not None
+        assert not prompt.exact
+        assert "the body is longer than 8,388,608 bytes" in prompt.why
+
+
+def test_a_text_to_continue_is_tokenised_by_itself_on_sglang(tmp_path: Path, deepseek: ChatTokenizer) -> None:
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}x"
+    body = request(
+        Kind.CHAT,
+        messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "yz"}],
+        continue_final_message=True,
+        add_special_tokens=True,
+    )
+    render = RENDERERS["sglang"](ChatTemplate(source, {}))
+    tokenizer = ChatTokenizer(deepseek.encoder, "", render, render, "sglang")
+    parts = [deepseek.encoder.encode(text, special=False) for text in ("ax", "yz")]
+    assert read_prompt(body, tokenizer, "sglang").tokens == b"".join(parts)
+    assert b"".join(parts) != deepseek.encoder.encode("axyz", special=False)
+    with_bos = load_tokenizer(
+        models.byte_level(tmp_path, chat_template=source, bos_token="<s>"), engine="sglang"
+    )
+    assert with_bos.bos == array("I", [256]).tobytes()
+    assert read_prompt(body, with_bos, "sglang").tokens == with_bos.ids("axyz", special=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ({}, [256, 67, 68]),
+        ({"truncation_side": "left"}, [66, 67, 68]),
+        ({"truncation_side": "right"}, [256, 64, 65]),
+        ({"add_special_tokens": False}, [66, 67, 68]),
+        ({"truncate_prompt_tokens": 9}, [256, 64, 65, 66, 67, 68]),
+    ],
+)
+def test_a_text_is_cut_as_the_tokenizer_of_vllm_does_it_which_keeps_bos(
+    tmp_path: Path, body: dict[str, Any], left: list[int]
+) -> None:
+    tokenizer = load_tokenizer(models.byte_level(tmp_path))
+    prompt = read_prompt(completion("abcde", **{"truncate_prompt_tokens": 3, **body}), tokenizer)
+    assert (array("I", prompt.tokens).tolist(), prompt.exact) == (left, True)
+
+
+def test_a_text_cut_to_less_than_its_special_tokens_is_a_reason(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(models.byte_level(tmp_path, chat_template="{{ messages[0].content }}"))
+    assert not read_prompt(completion("abcde", truncate_prompt_tokens=1), tokenizer).exact
+    chat = {"messages": [{"role": "user", "content": "abcde"}], "truncate_prompt_tokens": 2}
+    assert read_prompt(request(Kind.CHAT, **chat), tokenizer).exact
+    assert not read_prompt(request(Kind.CHAT, **chat, add_special_tokens=True), tokenizer).exact
+
+
+def test_a_prompt_cut_to_the_models_limit_may_be_another() -> None:
+    prompt = read_prompt(completion([1, 2], truncate_prompt_tokens=-1), None)
+    assert (prompt.count, prompt.exact, prompt.source) == (2, False, "tokens")
+    assert "the model's limit" in prompt.why
+    assert read_prompt(completion([1, 2], truncate_prompt_tokens=-1), None, "sglang").exact

@@ -135,7 +135,12 @@ def test_lists_of_salts_and_adapters_give_those_of_the_first_prompt() -> None:
         ),
         (CHAT, b'{"messages": [{"role": "user", "content": ["\\udfff"]}]}', "messages", "lone surrogate"),
         (CHAT, b'{"messages": [{"role": "u"}], "tools": "x"}', "tools", "tools: expected"),
-        (CHAT, b'{"messages": [], "chat_template_kwargs": {"a":' + b"[" * 9999, None, "deeply"),
+        (
+            CHAT,
+            b'{"messages": [], "chat_template_kwargs": {"a":' + b"[" * 9999,
+            "chat_template_kwargs",
+            "deeply",
+        ),
         (GENERATE, b"{}", "text", "text (a string) or input_ids"),
         (GENERATE, b'{"input_ids": ["a"]}', "input_ids", "input_ids[0]: expected `int | array`"),
     ],
@@ -157,6 +162,9 @@ def test_a_wrong_body_is_refused_with_the_field_and_what_was_expected(
         ({"messages": [USER], "prompt": None}, CHAT),
         ({"text": "x"}, GENERATE),
         ({"input_ids": [1]}, GENERATE),
+        ({"prompt_embeds": "x"}, COMPLETIONS),
+        ({"input_embeds": [[1.5]]}, GENERATE),
+        ({"input": "x"}, Kind.RESPONSES),
     ],
 )
 def test_kinds_of_body_are_told_apart_by_their_fields(body: dict[str, Any], kind: Kind) -> None:
@@ -299,3 +307,133 @@ def test_a_body_of_many_megabytes_is_a_request_or_a_bad_request_soon(kind: Kind)
         b'{"messages": [' + b'{"role":"user"},' * 100_000,
     ):
         assert outcome(lambda body=body: parse(kind, body)) is not None  # type: ignore[misc] # bound at once
+
+
+GOOD: dict[Kind, dict[str, Any]] = {
+    COMPLETIONS: {"prompt": ["a b", "c"], "suffix": "d", "truncate_prompt_tokens": 5, "cache_salt": "s"},
+    GENERATE: {"text": ["a"], "lora_path": ["x"], "image_data": None, "input_embeds": None},
+    CHAT: {
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": "a", "cache_control": {}}]},
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}, "b"]},
+            {
+                "role": "assistant",
+                "content": None,
+                "reasoning": "r",
+                "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "c"},
+            {"role": "developer", "content": "d", "tools": [{"function": {"name": "f"}}], "name": "n"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "documents": [{"text": "d"}],
+        "chat_template_kwargs": {"tools": None, "enable_thinking": True},
+        "reasoning": {"effort": "low", "enabled": "yes"},
+        "continue_final_message": True,
+        "truncate_prompt_tokens": 5,
+    },
+    Kind.RESPONSES: {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "reasoning", "content": [{"text": "b"}], "summary": []},
+            {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "1"},
+            {"type": "function_call_output", "output": "c", "call_id": "1"},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "d"}], "status": "completed"},
+        ],
+        "instructions": "i",
+        "tools": [{"type": "function", "name": "f", "parameters": {}}],
+        "reasoning": {"effort": "low"},
+    },
+    Kind.MESSAGES: {
+        "system": [{"type": "text", "text": "s"}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {}}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "t"},
+                    {"type": "tool_use", "id": "1", "name": "f", "input": {"x": 1}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "c"}]}
+                ],
+            },
+        ],
+        "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        "tool_choice": {"type": "tool", "name": "f"},
+        "thinking": {"type": "enabled"},
+        "output_config": {"effort": "low"},
+    },
+    Kind.OTHER: {"model": "m", "input": ["a"]},
+}
+"""A body of each kind in which every field is right that the reader looks at."""
+SOURCE = (
+    "{{ tools | tojson }}{% for m in messages %}{{ m.role }}{{ m.reasoning }}{{ m.tool_calls | tojson }}"
+    "{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}{% endfor %}"
+).replace("{{ m.tool_calls | tojson }}", "{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}")
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every place in `value` as its holder and the key there."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in ((value, key), *places(value[key]))]
+
+
+@any_speed
+@given(st.data(), st.sampled_from(list(GOOD)), st.sampled_from(["vllm", "sglang"]), st.booleans())
+def test_whatever_is_wrong_in_a_body_is_a_bad_request_or_a_reason(
+    deepseek: ChatTokenizer, data: Any, kind: Kind, engine: str, parts: bool
+) -> None:
+    body = json.loads(json.dumps(GOOD[kind]))
+    for _ in range(data.draw(st.integers(1, 2))):
+        holder, key = data.draw(st.sampled_from(places(body)))
+        holder[key] = data.draw(json_values)
+    source = SOURCE if parts else SOURCE.replace("part in m.content", "part in [m.content]")
+    render = RENDERERS[engine](ChatTemplate(source, {}))
+    tokenizer = ChatTokenizer(deepseek.encoder, "", render, render, engine, parts=parts)
+    raw = json.dumps(body).encode()
+    for prompt in (
+        outcome(lambda: read_prompt(parse(kind, raw), tokenizer, engine)),
+        outcome(lambda: read_prompt(parse(kind, raw), None, engine)),
+    ):
+        assert isinstance(prompt, bytes) or "defect" not in prompt.why
+
+
+@pytest.mark.parametrize("kind", [["text"], {}, 5, True, None, 1.5])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_part_whose_type_is_no_text_is_a_reason(deepseek: ChatTokenizer, kind: Any, engine: str) -> None:
+    content = [{"type": kind, "text": "x"}]
+    for request in (
+        read(CHAT, messages=[{"role": "user", "content": content}]),
+        read(Kind.RESPONSES, input=[{"role": "user", "content": content}]),
+        read(Kind.MESSAGES, messages=[{"role": "user", "content": content}]),
+        read(
+            Kind.MESSAGES,
+            messages=[{"role": "user", "content": [{"type": "tool_result", "content": content}]}],
+        ),
+    ):
+        for tokenizer in (deepseek, None):
+            prompt = read_prompt(request, tokenizer, engine)
+            assert not prompt.exact
+            assert prompt.why
+
+
+@pytest.mark.parametrize("kind", list(GOOD))
+def test_a_defect_of_the_reader_costs_the_prompt_and_not_the_request(kind: Kind) -> None:
+    request = read(kind, **GOOD[kind])
+    prompt = read_prompt(request, Broken(), "vllm")  # type: ignore[arg-type] # it is meant to be of no use
+    assert not prompt.exact
+    assert prompt.count > 0
+
+
+class Broken:
+    """A tokenizer that has nothing of one."""
+
+    engine = "vllm"
