@@ -331,7 +331,8 @@ class Config:
         int,
         Setting(
             integer(0, 10**6),
-            "Most requests under way at one worker; what finds all of them full waits; 0 is no limit",
+            "Most requests under way at one worker; what finds all of them full waits; 0 is no limit; "
+            "prefill/decode pairs are not counted",
             "requests",
         ),
     ] = 0

@@ -50,11 +50,13 @@ class Capacity:
 class _Waiting:
     """A request in a line: `look` finds the ranks it could go to, `ranks` are those it was given.
 
-    `error`: why it gets none.
+    `anywhere`: it goes to a pair, for which the limit of single workers does not hold. `error`: why it gets
+    none.
     """
 
     look: Look
     waiter: Waiter
+    anywhere: bool
     ranks: list[Rank] | None = None
     error: RouterError | None = None
 
@@ -73,6 +75,8 @@ class Admission:
         self._waits = waits
         self._lines: dict[str, Line[_Waiting]] = {}
         self._loop = asyncio.get_running_loop()
+        # Who has been given room and is not on its way yet: until then nobody knows where the room is left.
+        self._granted: _Waiting | None = None
         self.under_way = 0
         self.refused = {"full": 0, "timeout": 0, "ousted": 0}
 
@@ -93,12 +97,9 @@ class Admission:
         if line is not None and not line.takes(rank):
             raise self._refused("full")
 
-    def free(self, ranks: list[Rank]) -> list[Rank]:
-        """Return the ranks that may be given one more request."""
-        capacity = self._capacity
-        if capacity.in_all and self.under_way >= capacity.in_all:
-            return []
-        most = capacity.per_worker
+    def room(self, ranks: list[Rank]) -> list[Rank]:
+        """Return the ranks whose workers have room for one more request."""
+        most = self._capacity.per_worker
         return [rank for rank in ranks if self._load_of(rank) < most] if most else ranks
 
     def take(self, model: str, ranks: list[Rank]) -> list[Rank] | None:
@@ -106,11 +107,19 @@ class Admission:
 
         Not None: a place is taken, and `leave` must be called. About 0.2 us.
         """
-        free = ranks if self._is_open else self.free(ranks)
-        if not free or model in self._lines:
-            return None
+        if self._is_open:
+            self.under_way += 1
+            return ranks
+        free = self.room(ranks)
+        return free if free and self.take_anywhere(model) else None
+
+    def take_anywhere(self, model: str) -> bool:
+        """Take a place for a request that goes to a pair, if there is one; then `leave` must be called."""
+        most = self._capacity.in_all
+        if model in self._lines or self._granted is not None or (most and self.under_way >= most):
+            return False
         self.under_way += 1
-        return free
+        return True
 
     def leave(self) -> None:
         """Give back what `take` or `wait` has taken, to whoever is first in a line."""
@@ -119,7 +128,9 @@ class Admission:
             self.advance()
 
     def advance(self) -> None:
-        """Hand room to one request, if there is any: something has changed. It looks for the next in turn."""
+        """Hand room to one request, if there is any: something has changed. It then looks for the next."""
+        if self._granted is not None:
+            return
         for model in sorted(self._lines, key=self._turn):
             place = self._lines[model].first
             while place is not None and self._try(model, place):
@@ -132,12 +143,15 @@ class Admission:
         """Give a request what there is for it: ranks or an error."""
         waiting = place.item
         try:
-            ranks = self.free(waiting.look())
+            ranks = waiting.look()
         except RouterError as error:
             waiting.error = error
         else:
-            if not ranks:
+            ranks = ranks if waiting.anywhere else self.room(ranks)
+            most = self._capacity.in_all
+            if not ranks or (most and self.under_way >= most):
                 return False
+            self._granted = waiting
             waiting.ranks = ranks
             self.under_way += 1
         self._go(model, place)
@@ -147,19 +161,21 @@ class Admission:
         first = self._lines[model].first
         return first.order if first is not None else (0, 0)
 
-    async def wait(self, model: str, priority: int, look: Look) -> list[Rank]:
+    async def wait(self, model: str, priority: int, look: Look, *, anywhere: bool = False) -> list[Rank]:
         """Wait in line, and return the ranks that have room then; `leave` must be called.
 
-        `look` tells anew which ranks there are. Raises QueueFull, and what `look` raises.
+        `look` tells anew which ranks there are, `anywhere` that they are those of pairs. Raises QueueFull,
+        and what `look` raises.
         """
         began = perf_counter()
-        waiting = _Waiting(look, Waiter(self._loop))
+        waiting = _Waiting(look, Waiter(self._loop), anywhere)
         place = self._enter(model, priority, waiting)
         timer = self._loop.call_later(self._capacity.seconds, self._give_up, model, place, "timeout")
         try:
             await waiting.waiter
         except BaseException:
             if waiting.ranks is not None:
+                self._granted = None
                 self.leave()  # it had just been given room
             raise
         finally:
@@ -168,6 +184,7 @@ class Admission:
         if waiting.ranks is None:
             assert waiting.error is not None  # noqa: S101 - one of them wakes it
             raise waiting.error
+        self._granted = None
         self._waits.observe(perf_counter() - began)
         self._loop.call_soon(self.advance)  # once it is on its way: there may be room for another
         return waiting.ranks

@@ -93,7 +93,7 @@ class Dispatcher:
         admission, model = self._admission, plan.route.model
         ranks = admission.take(model, self._eligible(plan, _NONE) or await self._coming(plan))
         if ranks is None:
-            look = partial(self._eligible, plan, _NONE)
+            look = partial(self._look, plan)
             ranks = await admission.wait(model, priority(exchange.cycle.headers), look)
         try:
             candidate = self._choose(plan, ranks)
@@ -104,20 +104,25 @@ class Dispatcher:
             admission.leave()
 
     async def _paired(self, plan: Plan, exchange: Exchange) -> None:
-        """Have a request answered by a pair; a pair has room where one that computes its prompt has."""
+        """Have a request answered by a pair; of the limits only that on all requests holds for it."""
         admission, model = self._admission, plan.route.model
 
         def look() -> list[Rank]:
             return computing(self._fleet.route(plan.request.model))
 
-        ranks = look()
-        if ranks and admission.take(model, ranks) is None:
-            await admission.wait(model, priority(exchange.cycle.headers), look)
+        if not admission.take_anywhere(model):
+            await admission.wait(model, priority(exchange.cycle.headers), look, anywhere=True)
         try:
             await self._pairs.dispatch(plan, exchange)
         finally:
-            if ranks:
-                admission.leave()
+            admission.leave()
+
+    def _look(self, plan: Plan) -> list[Rank]:
+        """Return who could take a request that waits; raises NoWorker when there will be nobody."""
+        ranks = self._eligible(plan, _NONE)
+        if not ranks and not self._fleet.route(plan.request.model).paused:
+            raise NoWorker(f"no worker that serves {plan.route.model!r} can take this request", retry_after=1)
+        return ranks
 
     async def _retry(
         self, plan: Plan, exchange: Exchange, candidate: Candidate, failure: UpstreamFailed
@@ -128,7 +133,7 @@ class Dispatcher:
         attempts = sends = 0
         while True:
             attempts += not failure.stale
-            sends += failure.sent
+            sends += failure.sent and not failure.stale
             if isinstance(failure, Refused):
                 refused = failure
             if not failure.stale:
@@ -153,6 +158,7 @@ class Dispatcher:
     async def _others(self, plan: Plan, tried: AbstractSet[str], failure: UpstreamFailed) -> list[Rank]:
         """Return the ranks to try next; those of the same worker, after a pause, where there is no other."""
         ranks = self._eligible(plan, tried)
+        ranks = self._admission.room(ranks) or ranks  # rather one too many than none
         if ranks or isinstance(failure, Refused | UpstreamTimeout):
             return ranks
         await in_task()

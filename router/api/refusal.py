@@ -69,10 +69,10 @@ def retry_after(headers: Iterable[Field]) -> float | None:
         return float(value)
     try:
         until = parsedate_to_datetime(value.decode("latin-1"))
-    except ValueError:
+        until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
+        return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError):
         return None
-    until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
 
 
 async def _whole(response: Response) -> Answer:

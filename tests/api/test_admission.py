@@ -192,3 +192,26 @@ def test_what_is_no_priority_is_refused_by_name(value: bytes) -> None:
 
 def test_without_a_priority_it_is_nought() -> None:
     assert priority([]) == 0
+
+
+async def test_room_that_several_ends_leave_at_once_is_given_to_no_more_than_it_is_for() -> None:
+    workers = Workers(Capacity(per_worker=2), "v", "w")
+    await workers.ask(*"abcdefgh")
+    await workers.settled(*"abcd")
+    for rank in ("v", "v", "w"):
+        workers.end(rank)
+    await workers.ask("late")
+    await workers.settled(*"abcdefg")
+    assert workers.active == {"v": 2, "w": 2}
+    assert workers.admission.waiting == 2
+
+
+async def test_what_goes_to_a_pair_is_counted_in_all_only() -> None:
+    workers = Workers(Capacity(in_all=2, per_worker=1), "w")
+    assert workers.admission.take_anywhere("m")
+    await workers.ask("a")
+    pair = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks, anywhere=True))
+    await asyncio.sleep(0)
+    assert not workers.admission.take_anywhere("m")
+    workers.admission.leave()
+    assert len(await pair) == 1

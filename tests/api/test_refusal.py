@@ -25,7 +25,19 @@ def test_a_date_is_read_as_the_time_until_then(usegmt: bool) -> None:
     assert retry_after([(b"retry-after", past)]) == 0.0
 
 
-@pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"1.5", b"1e9", b"9999999999", b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"soon",
+        b"-1",
+        b"1.5",
+        b"1e9",
+        b"9999999999",
+        b"\xff",
+        b"Mon, 01 Jan 2020 00:00:00 +99999999999999",
+    ],
+)
 def test_anything_else_says_nothing(value: bytes) -> None:
     assert retry_after([(b"retry-after", value)]) is None
     assert retry_after([]) is None

@@ -332,3 +332,20 @@ async def test_a_redirect_is_never_followed() -> None:
 
             await until_awaited(lost, "the redirect to be seen")
         assert not elsewhere.connections
+
+
+async def test_a_worker_that_dies_with_idle_connections_costs_nobody_an_answer() -> None:
+    async with (
+        stub() as one,
+        stub() as other,
+        router([one.url, other.url], "--probe-seconds", "60") as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        await joined(client, 2)
+        prompt = list(range(2000))
+        held = await ask(front.url, prompt=prompt)
+        holder = one if f"x-kv-router-worker: {one.url}".encode() in held.head else other
+        holder.cuts = 2  # the connection that was idle, and the fresh one after it
+        assert (await ask(front.url, prompt=prompt)).whole
+        assert (holder.cuts, holder.asked) == (0, 3)
+        assert await no_load(client)
