@@ -9,7 +9,7 @@ from router.errors import BadRequest
 from router.fleet.route import Halves
 from router.pairs.body import copies
 from router.pairs.choice import Options
-from router.prompts.request import Kind
+from router.prompts.request import GENERATE, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _COPIED = frozenset({Kind.COMPLETIONS, Kind.CHAT})
 
 def fitting(fleet: Fleet, plan: Plan, ranks: list[Rank]) -> list[Rank]:
     """Return the ranks whose workers know the route and the adapter."""
-    if plan.request.kind is Kind.GENERATE:
+    if plan.request.kind is GENERATE:
         ranks = fleet.of_engine(ranks, "sglang")
     adapter = plan.prompt.namespace.lora
     return ranks if adapter is None else fleet.with_adapter(ranks, adapter)

@@ -110,29 +110,31 @@ class Request:
         return value[self.index] if self.index < len(value) else None
 
 
+# On the hot path by these names: to look one up on the class costs 0.15 us (Python 3.11).
+CHAT, COMPLETIONS, GENERATE = Kind.CHAT, Kind.COMPLETIONS, Kind.GENERATE
+RESPONSES, OTHER = Kind.RESPONSES, Kind.OTHER
+
+
 def parse(kind: Kind, body: bytes) -> Request:
     """Decode `body`; raise BadRequest naming the field and what was expected.
 
     On the hot path: 2 us for a 200-token chat, 1 to 2 ms for 1 MiB of text, 60 ns per token id (for many of
     them see `decoding.parse_ids`).
     """
-    match kind:
-        case Kind.COMPLETIONS:
-            completions = decode(_COMPLETIONS, body)
-            return with_prompts(kind, completions, completions.prompt, "prompt", len(body))
-        case Kind.CHAT:
-            chat = decode(_CHAT, body)
-            return whole(kind, chat, len(body))
-        case Kind.GENERATE:
-            generate = decode(_GENERATE, body)
-            value, param = _native(generate)
-            return with_prompts(kind, generate, value, param, len(body))
-        case Kind.RESPONSES:
-            return whole(kind, decode(_RESPONSES, body), len(body))
-        case Kind.MESSAGES:
-            return whole(kind, decode(_MESSAGES, body), len(body))
-        case Kind.OTHER:
-            return Request(kind, _other(body), None, (), 0, len(body))
+    if kind is CHAT:
+        return whole(kind, decode(_CHAT, body), len(body))
+    if kind is COMPLETIONS:
+        completions = decode(_COMPLETIONS, body)
+        return with_prompts(kind, completions, completions.prompt, "prompt", len(body))
+    if kind is GENERATE:
+        generate = decode(_GENERATE, body)
+        value, param = _native(generate)
+        return with_prompts(kind, generate, value, param, len(body))
+    if kind is OTHER:
+        return Request(kind, _other(body), None, (), 0, len(body))
+    if kind is RESPONSES:
+        return whole(kind, decode(_RESPONSES, body), len(body))
+    return whole(kind, decode(_MESSAGES, body), len(body))
 
 
 def with_prompts(kind: Kind, fields: Fields, value: Any, param: str, size: int) -> Request:
