@@ -171,13 +171,14 @@ class UpstreamFailed(RouterError):
     """A worker refused the connection, closed it, or answered with something that is not HTTP.
 
     `sent`: the worker may have the request. `stale`: most likely it does not, for it had closed the idle
-    connection that the request was written to.
+    connection that the request was written to. `trial`: what the worker's breaker had said when it began.
     """
 
     fault = "worker"
     status, type, code = 502, "upstream_error", "worker_failed"
     sent = True
     stale = False
+    trial: int | None = None
 
 
 class UpstreamTimeout(UpstreamFailed):

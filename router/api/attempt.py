@@ -62,14 +62,19 @@ class Attempt:
 
     def _enter(self, plan: Plan, decode: Candidate, now: float) -> None:
         fleet, ledger, first = self._books.fleet, self._books.ledger, self._first
-        for rank in (first.rank, self._decode):
-            if rank.breaker.troubled:
-                fleet.worker_of(rank).health.begun()
+        self._trials = {rank: self._begun(rank) for rank in (first.rank, self._decode)}
         self._heard = batches(fleet.stream_of(first.rank))
         self._to_compute = ledger.open(first.rank.load, first.uncached_tokens)
         self._running = ledger.open(self._decode.load, 0)
         self._predicted = _predict(plan, first, now)
         self._fetched = _predict(plan, decode, now) if _keeps_cache(fleet, self._decode) else ()
+
+    def _begun(self, rank: Rank) -> int:
+        return self._books.fleet.worker_of(rank).health.begun() if rank.breaker.troubled else 0
+
+    def trial(self, rank: Rank) -> int:
+        """Return what the breaker of a half's worker had said when it began."""
+        return self._trials[rank]
 
     @property
     def answered(self) -> bool:
@@ -94,6 +99,7 @@ class Attempt:
         elif relayed.failure is not None:
             self._books.metrics.failed(relayed.failure)
         if relayed.failure is not None:
+            relayed.failure.trial = self._trials[self._decode]
             self._books.fleet.failed(self._decode, relayed.failure, begun=True)
         return relayed
 
@@ -113,7 +119,7 @@ class Attempt:
         breaker = rank.breaker
         breaker.good += 1
         if breaker.troubled:
-            self._books.fleet.worker_of(rank).health.succeeded()
+            self._books.fleet.worker_of(rank).health.succeeded(self._trials[rank])
 
     def close(self) -> None:
         """Give back the load, and take back what will not come true."""
@@ -121,7 +127,7 @@ class Attempt:
         self._running.close()
         for rank in (self._first.rank, self._decode):
             if rank.breaker.troubled:
-                self._books.fleet.worker_of(rank).health.ended()
+                self._books.fleet.worker_of(rank).health.ended(self._trials[rank])
         if not self._computed:
             _withdraw(self._first.rank, self._predicted)
         if not self._ended_well:

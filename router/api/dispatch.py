@@ -204,6 +204,7 @@ class Dispatcher:
         ticket = self._ledger.open(rank.load, candidate.uncached_tokens)
         breaker = rank.breaker
         answered, sound = False, True
+        trial = 0
 
         def on_start() -> None:
             ticket.first_token()
@@ -211,11 +212,11 @@ class Dispatcher:
             if sound:
                 breaker.good += 1
                 if breaker.troubled:
-                    worker.health.succeeded()
+                    worker.health.succeeded(trial)
 
         try:
             if breaker.troubled:
-                worker.health.begun()
+                trial = worker.health.begun()
             pin = worker.pins[rank.rank]
             headers = laid_over(exchange.headers, pin) if pin else exchange.headers
             exchange.response = response = await worker.upstream.request(
@@ -223,17 +224,21 @@ class Dispatcher:
             )
             extra = routed(candidate, exchange.id)
             if response.status != _OK:
-                sound = await weigh(worker, response, extra)
+                sound = await weigh(worker, response, extra, trial)
             relayed = await relay(response, exchange.cycle, extra=extra, on_start=on_start)
             exchange.status = relayed.status
             answered = relayed.status == _OK
             self._feedback.learn(plan, candidate, relayed, heard)
             if relayed.failure is not None:
+                relayed.failure.trial = trial
                 self._fleet.failed(rank, relayed.failure, begun=True)
+        except UpstreamFailed as failure:
+            failure.trial = trial
+            raise
         finally:
             ticket.close()
             if breaker.troubled:
-                worker.health.ended()
+                worker.health.ended(trial)
             if not answered:
                 _withdraw(rank, keys)
 

@@ -37,9 +37,16 @@ class Errand:
         """Take note of an attempt that came to nothing."""
         self.attempts += 1
         self.sends += failed.failure.sent
-        if failed.answer is None or failed.refused or failed.own:
+        if not failed.shared and (failed.answer is None or failed.refused or failed.own):
             self.lost.add(failed.half.rank.worker)
             return
-        self.shunned.add(choice.first.rank.worker)
-        if choice.decode is not None:
-            self.shunned.add(choice.decode.rank.worker)
+        self.shunned |= _workers(choice)
+
+    def shuns(self, choice: Choice) -> bool:
+        """Whether nobody in it is new: it would take as long again."""
+        return _workers(choice) <= self.shunned
+
+
+def _workers(choice: Choice) -> set[str]:
+    halves = (choice.first, choice.decode)
+    return {half.rank.worker for half in halves if half is not None}

@@ -98,6 +98,8 @@ class PairDispatcher:
     async def _again(self, errand: Errand, failed: HalfFailed) -> Choice | None:
         """Return what to try next; the same half, after a pause, where it was lost and there is no other."""
         choice = self._choose(errand)
+        if choice is not None and failed.shared and errand.shuns(choice):
+            return None
         if choice or failed.refused or isinstance(failed.failure, Refused | UpstreamTimeout):
             return choice
         await in_task()
@@ -115,7 +117,7 @@ class PairDispatcher:
         elif failed.refused:
             health.refused(retry_after(answer.headers))
         elif failed.own and answer.code in health.rules.statuses:
-            health.failed(Failure.STATUS, f"it answers {answer.code}")
+            health.failed(Failure.STATUS, f"it answers {answer.code}", failed.failure.trial)
 
     def _choose(self, errand: Errand) -> Choice | None:
         began = perf_counter()
@@ -146,6 +148,9 @@ class PairDispatcher:
         try:
             engine = self._fleet.engine_of(first.rank) or "sglang"
             await _PROTOCOLS[engine](first, self._half(choice.decode, errand.exchange), attempt)
+        except HalfFailed as failed:
+            failed.failure.trial = attempt.trial(failed.half.rank)
+            raise
         finally:
             attempt.close()
 

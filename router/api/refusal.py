@@ -47,15 +47,16 @@ class Refused(UpstreamFailed):
         send_answer(exchange.cycle, self.answer, self._extra)
 
 
-async def weigh(worker: Worker, response: Response, extra: Iterable[Field]) -> bool:
+async def weigh(worker: Worker, response: Response, extra: Iterable[Field], trial: int) -> bool:
     """Take note of an answer that is not a 200; say whether it speaks for its worker.
 
-    `extra` are the headers it would go on with. Raises Refused, with the answer read and closed.
+    `extra` are the headers it would go on with, `trial` what the worker's breaker had said when it began.
+    Raises Refused, with the answer read and closed.
     """
     status, health = response.status, worker.health
     failing = status in health.rules.statuses
     if failing:
-        health.failed(Failure.STATUS, f"it answers {status}")
+        health.failed(Failure.STATUS, f"it answers {status}", trial)
     if status in REFUSALS:
         health.refused(retry_after(response.headers))
         raise Refused(await _whole(response), extra)

@@ -11,12 +11,12 @@ away from a worker whose breaker does not take any, as long as another one does.
     closed     failures in a row, their share, outlier   -> open, for `seconds`
     open       probe, after lost contact alone           -> closed
     open       probe, for any other cause                -> half open
-    half open  the answer to a request begins            -> closed
-    half open  a request fails                           -> open, twice as long
+    half open  the answer to the trial begins            -> closed
+    half open  the trial fails                           -> open, twice as long
 
 Lost contact (no connection, or one that broke) can mean that the process is gone, so that one is enough, and
 a look is enough to know better; it counts in the row like any other failure. What ends while the breaker is
-open was sent before, and says nothing new.
+open was sent before, and says nothing new; nor does, while it is half open, any request but the trial.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Breaker:
         "_rules",
         "_seconds",
         "_trial",
+        "_trials",
         "_window",
         "bad",
         "cause",
@@ -96,6 +97,7 @@ class Breaker:
         self._rules = rules or BreakerRules()
         self._seconds = self._rules.seconds
         self._trial = False
+        self._trials = 0
         self._window: deque[tuple[int, int]] = deque(maxlen=WINDOW_TURNS - 1)
         self.state = BreakerState.CLOSED
         self.cause = ""
@@ -118,26 +120,38 @@ class Breaker:
             bad += failed
         return good, bad
 
-    def begun(self) -> None:
-        """A request has been sent."""
-        self._trial = self.state is BreakerState.HALF_OPEN
+    def begun(self) -> int:
+        """A request has been sent. Return the number of its trial, 0 if it is none.
 
-    def ended(self) -> None:
+        The other methods take that number as `trial`; None, where it is not known, counts as the trial's.
+        """
+        if self.state is not BreakerState.HALF_OPEN or self._trial:
+            return 0
+        self._trial = True
+        self._trials += 1
+        return self._trials
+
+    def ended(self, trial: int | None = None) -> None:
         """A request is over, whatever became of it: without a word on the worker another one may try."""
-        self._trial = False
+        if self._decides(trial):
+            self._trial = False
 
-    def succeeded(self) -> None:
+    def succeeded(self, trial: int | None = None) -> None:
         """An answer has begun well."""
+        if self.state is BreakerState.HALF_OPEN and not self._decides(trial):
+            return
         self.row = 0
         if self.state is BreakerState.HALF_OPEN:
             self._seconds = self._rules.seconds
             self._become(BreakerState.CLOSED, "trial")
         self.troubled = self.state is not BreakerState.CLOSED
 
-    def failed(self, failure: Failure, now: float) -> None:
-        """A request has failed."""
+    def failed(self, failure: Failure, now: float, trial: int | None = None) -> None:
+        """A request has failed; it may have `ended` already."""
         self.failures[failure] += 1
         if self.state is BreakerState.OPEN:
+            return
+        if self.state is BreakerState.HALF_OPEN and not self._decides(trial):
             return
         self.bad += 1
         self.row += 1
@@ -176,6 +190,10 @@ class Breaker:
         self._window.append((self.good, self.bad))
         self.good = self.bad = 0
 
+    def _decides(self, trial: int | None) -> bool:
+        """Whether it is the latest trial, which has a number of its own."""
+        return trial is None or trial == self._trials > 0
+
     def _exceeds_share(self) -> bool:
         good, bad = self.counts()
         return 0 < self._rules.share <= bad / (good + bad) and good + bad >= FEWEST_REQUESTS
@@ -190,4 +208,6 @@ class Breaker:
 
     def _become(self, state: BreakerState, cause: str) -> None:
         self.state, self.cause, self._trial = state, cause, False
+        # A trial of another time decides nothing.
+        self._trials += 1
         self.changes[state, cause] += 1

@@ -137,7 +137,7 @@ class Fleet:
             kind = Failure.CUT
         else:
             kind = Failure.RESET if failure.sent else Failure.CONNECT
-        self.worker_of(rank).health.failed(kind, failure.message)
+        self.worker_of(rank).health.failed(kind, failure.message, failure.trial)
 
     def holds(self, rank: Rank) -> bool:
         """Whether a rank is still one of its worker's, whose view means something."""

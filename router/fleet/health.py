@@ -51,24 +51,25 @@ class Health:
         relief = self._relief
         return max(0.0, relief.when() - asyncio.get_running_loop().time()) if relief is not None else 0.0
 
-    def begun(self) -> None:
-        """A request has been sent."""
-        self.breaker.begun()
+    def begun(self) -> int:
+        """A request has been sent; return its `trial`, see `Breaker.begun`."""
+        trial = self.breaker.begun()
         self._note()
+        return trial
 
-    def ended(self) -> None:
+    def ended(self, trial: int | None = None) -> None:
         """A request is over, whatever became of it."""
-        self.breaker.ended()
+        self.breaker.ended(trial)
         self._note()
 
-    def succeeded(self) -> None:
+    def succeeded(self, trial: int | None = None) -> None:
         """An answer has begun well."""
-        self.breaker.succeeded()
+        self.breaker.succeeded(trial)
         self._note()
 
-    def failed(self, failure: Failure, why: str) -> None:
+    def failed(self, failure: Failure, why: str, trial: int | None = None) -> None:
         """A request has failed; `why` is for the log."""
-        self.breaker.failed(failure, time.monotonic())
+        self.breaker.failed(failure, time.monotonic(), trial)
         self._note(why)
         if failure in CONTACT:
             self.look()

@@ -4,7 +4,9 @@ Facts (KV_EVENTS.md 9; SGLang 0.5.23): `bootstrap_host` and `bootstrap_port` are
 bootstrap server listens, `bootstrap_room` is a number that no other request has; for several prompts, or
 several answers to one, all three are lists. The decode worker asks there for the KV; a decode worker without
 room for it asks later, so the prefill worker may wait for it. Either side failing fails the other, but only
-after time limits of minutes: so the router ends it. The decode worker's usage tells what was cached at the
+after time limits of minutes: so the router ends it. While neither has said anything, a decode worker that is
+too slow most likely waits for the prompt: that counts against the prefill worker, and the request goes to
+others for both. The decode worker's usage tells what was cached at the
 prefill worker, which sends that along with the KV.
 
 Ranks: the body's `routed_dp_rank` pins each half's own, beside the header; `disagg_prefill_dp_rank` tells the
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.errors import BadRequest, UpstreamFailed
+from router.errors import BadRequest, UpstreamFailed, UpstreamTimeout
 from router.pairs.body import MOST_COPIES, with_fields
 from router.pairs.half import Half, HalfFailed
 from router.proxy.drive import in_task
@@ -43,11 +45,12 @@ async def serve(prefill: Half, decode: Half, job: Job) -> Relayed:
     try:
         async with asyncio.TaskGroup() as halves:
             first = halves.create_task(_prefill(prefill, prefill_body, job))
-            response = await decode.ask(decode_body)
             try:
-                relayed = await job.pass_on(response)
-            except UpstreamFailed as failure:
-                raise HalfFailed(decode, failure) from failure
+                relayed = await _decode(decode, decode_body, job)
+            except HalfFailed as failed:
+                if first.done() or not _too_slow(failed):
+                    raise
+                raise HalfFailed(prefill, failed.failure, shared=True) from failed
             first.cancel()
     except BaseExceptionGroup as group:
         raise _first(group) from None
@@ -58,10 +61,24 @@ async def _prefill(half: Half, body: bytes, job: Job) -> None:
     """See the prefill half through; once the client has a first byte its end does not matter."""
     try:
         await half.whole(body)
-    except HalfFailed:
+    except HalfFailed as failed:
         if not job.answered:
+            failed.shared = _too_slow(failed)
             raise
     job.prefilled()
+
+
+async def _decode(half: Half, body: bytes, job: Job) -> Relayed:
+    response = await half.ask(body)
+    try:
+        return await job.pass_on(response)
+    except UpstreamFailed as failure:
+        raise HalfFailed(half, failure) from failure
+
+
+def _too_slow(failed: HalfFailed) -> bool:
+    """Whether a worker that has the request has kept silent for too long."""
+    return failed.answer is None and failed.failure.sent and isinstance(failed.failure, UpstreamTimeout)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

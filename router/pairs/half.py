@@ -46,17 +46,25 @@ class HalfFailed(Exception):
     """One half has failed before a byte of the pair's answer had gone to the client.
 
     `answer` is what its worker said, if it said anything; `failure` says what to tell the client if not.
-    `own`: what it said cannot be the other half's fault.
+    `own`: what it said cannot be the other half's fault. `shared`: it said nothing in time, and neither had
+    the other one, so that either may have kept the other waiting.
     """
 
     def __init__(
-        self, half: Half, failure: UpstreamFailed, answer: Answer | None = None, *, own: bool = False
+        self,
+        half: Half,
+        failure: UpstreamFailed,
+        answer: Answer | None = None,
+        *,
+        own: bool = False,
+        shared: bool = False,
     ) -> None:
         super().__init__(failure.message)
         self.half = half
         self.failure = failure
         self.answer = answer
         self.own = own
+        self.shared = shared
 
     @property
     def final(self) -> bool:

@@ -55,6 +55,16 @@ def test_where_either_may_be_at_fault_others_come_first() -> None:
     assert errand.among([D0]) == [D0]
 
 
+def test_where_either_was_too_slow_a_pair_with_nobody_new_is_not_worth_another_time_limit() -> None:
+    errand = an_errand()
+    late = a_failure(P0)
+    late.shared = True
+    errand.failed(late, a_pair())
+    assert (errand.among([P0, P1]), errand.among([D0, D1])) == ([P1], [D1])
+    assert errand.shuns(a_pair())
+    assert not errand.shuns(Choice(Candidate(P0, 0, 0, 9), Candidate(D1, 0, 0, 9)))
+
+
 def test_it_is_said_which_role_is_missing() -> None:
     assert "no decode worker" in missing(Route("m", None, "sglang", [], halves={"sglang": Halves([P0], [])}))
     assert "no prefill worker" in missing(Route("m", None, "vllm", [], halves={"vllm": Halves([], [D0])}))

@@ -99,6 +99,39 @@ def test_a_trial_that_ends_without_a_verdict_makes_room_for_another() -> None:
     assert breaker.takes
 
 
+def test_what_was_sent_before_the_trial_neither_decides_nor_ends_it() -> None:
+    breaker = Breaker(RULES)
+    older = breaker.begun()
+    for _ in range(3):
+        breaker.failed(Failure.STATUS, 10.0)
+    breaker.probed(15.0)
+    trial = breaker.begun()
+    beside = breaker.begun()
+    for other in (older, beside):
+        breaker.ended(other)
+        breaker.succeeded(other)
+        breaker.failed(Failure.RESET, 15.0, other)
+        assert (breaker.state, breaker.takes, breaker.troubled) == (HALF_OPEN, False, True)
+    assert breaker.failures == {Failure.STATUS: 3, Failure.RESET: 2}
+    breaker.succeeded(trial)
+    assert (breaker.state, breaker.cause) == (CLOSED, "trial")
+
+
+def test_a_trial_that_has_ended_can_still_fail_but_not_once_there_is_another() -> None:
+    breaker = on_trial()
+    first = breaker.begun()
+    breaker.ended(first)
+    second = breaker.begun()
+    breaker.failed(Failure.STATUS, 15.0, first)
+    assert breaker.state is HALF_OPEN
+    breaker.ended(second)
+    breaker.failed(Failure.STATUS, 15.0, second)
+    assert (breaker.state, breaker.until) == (OPEN, 25.0)
+    breaker.probed(25.0)
+    breaker.succeeded(second)
+    assert (breaker.state, breaker.takes) == (HALF_OPEN, True)
+
+
 def test_each_trial_that_fails_doubles_the_time_up_to_a_limit_and_a_good_one_resets_it() -> None:
     breaker, now, times = on_trial(), 100.0, []
     for _ in range(6):

@@ -217,6 +217,36 @@ async def test_a_half_that_hangs_costs_a_time_limit(engine: str, role: str) -> N
 
 
 @ENGINES
+async def test_a_prefill_worker_that_hangs_is_replaced_and_decode_workers_are_not_blamed(engine: str) -> None:
+    limit = ("--first-byte-seconds", "0.5")
+    async with pairs(engine, prefill=2, decode=2, router_options=limit) as found:
+        hung = (await ask(found)).headers["x-kv-router-worker"]
+        other = next(url for url in found.urls("prefill") if url != hung)
+        await found.idle()
+        await found.faults(next(member for member in found.prefill if member.url == hung), slow=60)
+        for _ in range(7):
+            answer = await ask(found)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["x-kv-router-worker"] == other
+        rows = await found.rows()
+        assert rows[hung]["breaker"]["failures"] == {"timeout": 5}
+        assert rows[hung]["breaker"]["state"] == "open"
+        for url in found.urls("decode"):
+            assert (rows[url]["breaker"]["state"], rows[url]["breaker"]["failures"]) == ("closed", {})
+
+
+@ENGINES
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_half_that_hangs_is_replaced_where_its_role_has_another(engine: str, role: str) -> None:
+    limit = ("--first-byte-seconds", "0.5")
+    prefill, decode = (2, 1) if role == "prefill" else (1, 2)
+    async with pairs(engine, prefill=prefill, decode=decode, router_options=limit) as found:
+        await found.faults(getattr(found, role)[0], slow=60)
+        answers = [await ask(found) for _ in range(2)]
+        assert {answer.status_code for answer in answers} == {200}
+
+
+@ENGINES
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 async def test_a_mob_is_answered_while_a_half_dies(engine: str, role: str) -> None:
     """Whatever has not begun is answered; streams that have begun end in the open."""

@@ -100,10 +100,23 @@ async def test_only_one_request_is_on_trial_and_it_decides() -> None:
         assert taking(fleet) == [other.url]
         one.health.ended()
         assert taking(fleet) == [one.url, other.url]
-        one.health.begun()
-        one.health.succeeded()
+        trial, beside = one.health.begun(), one.health.begun()
+        one.health.ended(beside)
+        assert taking(fleet) == [other.url]
+        one.health.succeeded(trial)
         assert taking(fleet) == [one.url, other.url]
         assert not one.health.breaker.troubled
+
+
+async def test_only_the_trial_that_fails_opens_a_breaker_again() -> None:
+    async with workers(1) as (fleet, (one,)):
+        fail(one)
+        one.health.rejoined()
+        trial = one.health.begun()
+        failure = UpstreamFailed("gone")
+        for failure.trial, state in ((0, BreakerState.HALF_OPEN), (trial, BreakerState.OPEN)):
+            fleet.failed(one.ranks[0], failure)
+            assert one.health.breaker.state is state
 
 
 async def test_a_worker_that_was_down_is_tried_as_soon_as_it_is_up() -> None:
