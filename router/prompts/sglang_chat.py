@@ -30,6 +30,8 @@ TEXT_KINDS = frozenset({"text", "input_text"})
 
 MEDIA = ("image", "audio", "video", "vision")
 
+# Templates that know a low effort by a switch of their own (Nemotron's) name both.
+_LOW_EFFORT = ("low_effort", "truncate_history_thinking")
 FIELDS = ("tool_call_id", "name", "reasoning_content", "tool_calls", "tools")
 """What a message may have beside role and content, unless it is a user's, in the engine's order."""
 
@@ -63,7 +65,7 @@ def _render(
 ) -> tuple[str, str]:
     messages = [_message(message, parts=parts) for message in chat.messages or []]
     prefix = _take_final(messages, keep_open=bool(chat.continue_final_message))
-    variables = _variables(chat)
+    variables = _variables(chat, template.source)
     variables["messages"] = messages
     try:
         return template.render(variables, seconds), prefix
@@ -76,15 +78,22 @@ def _render(
         return template.render(variables, seconds), prefix
 
 
-def _variables(chat: Chat) -> dict[str, Any]:
+def _variables(chat: Chat, source: str) -> dict[str, Any]:
     """Return what the template is given beside the messages; template arguments win over the effort."""
     variables: dict[str, Any] = {}
     effort, thinking = _effort(chat)
+    given = chat.chat_template_kwargs or {}
+    if "chat_template" in given:
+        raise Inexact("the request brings its own chat template")
     if thinking is not None:
         variables["thinking"] = variables["enable_thinking"] = thinking
     if effort is not None:
         variables["reasoning_effort"] = effort
-    variables.update(chat.chat_template_kwargs or {})
+    if effort == "low" and all(name in source for name in _LOW_EFFORT):
+        variables["low_effort"] = True
+    variables.update(given)
+    if effort is not None and given.get("reasoning_effort", effort) is None:
+        variables["reasoning_effort"] = effort
     variables["tools"] = _tools(chat)
     variables["add_generation_prompt"] = True
     return variables

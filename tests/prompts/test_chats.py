@@ -227,6 +227,26 @@ def test_an_effort_turns_thinking_on_or_off(fields: dict[str, Any], on_vllm: str
     assert sglang(EFFORT, user("x"), **fields) == on_sglang
 
 
+def test_sglang_takes_an_effort_of_null_among_the_template_arguments_for_none_given() -> None:
+    fields = {"reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": None}}
+    assert sglang("{{ reasoning_effort }}", user("x"), **fields) == "low"
+
+
+@pytest.mark.parametrize(("effort", "expected"), [("low", "True"), ("high", ""), (None, "")])
+def test_sglang_throws_the_switch_of_templates_that_have_one_for_a_low_effort(
+    effort: str | None, expected: str
+) -> None:
+    source = "{# truncate_history_thinking #}{{ low_effort }}"
+    assert sglang(source, user("x"), reasoning_effort=effort) == expected
+    assert sglang("{{ low_effort }}", user("x"), reasoning_effort=effort) == ""
+
+
+@pytest.mark.parametrize("render", [vllm, sglang])
+def test_a_request_with_a_chat_template_of_its_own_is_a_reason(render: Any) -> None:
+    with pytest.raises(Inexact, match="brings its own chat template"):
+        render(STRINGS, user("x"), chat_template_kwargs={"chat_template": "X"})
+
+
 @pytest.mark.parametrize("effort", ["odd", "0.5", True, []])
 def test_an_effort_that_sglang_does_not_know_is_a_reason(effort: Any) -> None:
     with pytest.raises(Inexact, match="a reasoning effort of"):
