@@ -32,6 +32,8 @@ MEDIA = ("image", "audio", "video", "vision")
 
 # Templates that know a low effort by a switch of their own (Nemotron's) name both.
 _LOW_EFFORT = ("low_effort", "truncate_history_thinking")
+# What SGLang knows Hunyuan's templates by, whose effort it changes if it runs with their reasoning parser.
+_OWN_EFFORT = ("reasoning_effort", "reasoning_mode_token", "no_think")
 FIELDS = ("tool_call_id", "name", "reasoning_content", "tool_calls", "tools")
 """What a message may have beside role and content, unless it is a user's, in the engine's order."""
 
@@ -82,6 +84,8 @@ def _variables(chat: Chat, source: str) -> dict[str, Any]:
     """Return what the template is given beside the messages; template arguments win over the effort."""
     variables: dict[str, Any] = {}
     effort, thinking = _effort(chat)
+    if all(name in source for name in _OWN_EFFORT):
+        raise Inexact("the engine sets the reasoning effort of this template by its reasoning parser")
     given = chat.chat_template_kwargs or {}
     if "chat_template" in given:
         raise Inexact("the request brings its own chat template")

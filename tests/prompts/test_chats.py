@@ -241,6 +241,13 @@ def test_sglang_throws_the_switch_of_templates_that_have_one_for_a_low_effort(
     assert sglang("{{ low_effort }}", user("x"), reasoning_effort=effort) == ""
 
 
+def test_a_template_whose_effort_sglang_may_change_is_a_reason() -> None:
+    source = "{{ reasoning_mode_token }}{{ reasoning_effort or 'no_think' }}"
+    with pytest.raises(Inexact, match="the engine sets the reasoning effort"):
+        sglang(source, user("x"))
+    assert vllm(source, user("x")) == "no_think"
+
+
 @pytest.mark.parametrize("render", [vllm, sglang])
 def test_a_request_with_a_chat_template_of_its_own_is_a_reason(render: Any) -> None:
     with pytest.raises(Inexact, match="brings its own chat template"):
