@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from router.api.answers import decode_names, routed
 from router.api.feedback import batches
-from router.core.decide import predict
+from router.core.decide import predict, withdraw
 from router.proxy.relay import Relayed, relay
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ class Attempt:
             if rank.breaker.troubled:
                 self._books.fleet.worker_of(rank).health.ended(self._trials[rank])
         if not self._computed:
-            _withdraw(self._first.rank, self._predicted)
+            withdraw(self._first.rank, self._predicted)
         if not self._ended_well:
-            _withdraw(self._decode, self._fetched)
+            withdraw(self._decode, self._fetched)
 
 
 def pair_headers(prefill: Candidate, decode: Candidate, request_id: bytes) -> tuple[Field, ...]:
@@ -149,7 +149,3 @@ def _keeps_cache(fleet: Fleet, rank: Rank) -> bool:
     One that has no such cache publishes nothing, so what has published has one.
     """
     return fleet.engine_of(rank) != "sglang" or batches(fleet.stream_of(rank)) > 0
-
-
-def _withdraw(rank: Rank, keys: Iterable[int]) -> None:
-    rank.view.predicted.settle_all(keys)

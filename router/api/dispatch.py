@@ -19,15 +19,13 @@ from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
 from router.api.refusal import Refused, weigh
 from router.core.cost import choose
-from router.core.decide import candidates, predict
+from router.core.decide import candidates, predict, withdraw
 from router.core.ledger import Ledger
 from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
-from router.proxy.drive import in_task
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
     from router.api.admission import Admission
@@ -41,12 +39,7 @@ if TYPE_CHECKING:
     from router.pairs.choice import Judge
 
 _OK = 200
-# How often a request may be written to a worker, whatever became of it there.
-_MOST_SENDS = 2
 _NONE: frozenset[str] = frozenset()
-# Seconds that a request which has failed waits before it goes to the same worker again; drawn at random, so
-# that those that have failed together do not come back together.
-_PAUSE = 0.02, 0.1
 
 
 class Dispatcher:
@@ -138,7 +131,7 @@ class Dispatcher:
                 refused = failure
             if not failure.stale:
                 self._give_up(candidate.rank, failure, tried)
-            over = attempts > self._retries.most or sends >= _MOST_SENDS
+            over = self._retries.over(attempts, sends)
             ranks = [] if over else await self._others(plan, tried, failure)
             if not ranks or not self._retries.granted(free=failure.stale):
                 raise refused or failure
@@ -161,8 +154,7 @@ class Dispatcher:
         ranks = self._admission.room(ranks) or ranks  # rather one too many than none
         if ranks or isinstance(failure, Refused | UpstreamTimeout):
             return ranks
-        await in_task()
-        await asyncio.sleep(self._rng.uniform(*_PAUSE))
+        await self._retries.pause(self._rng)
         return self._eligible(plan, _NONE)
 
     async def _coming(self, plan: Plan) -> list[Rank]:
@@ -240,13 +232,8 @@ class Dispatcher:
             if breaker.troubled:
                 worker.health.ended(trial)
             if not answered:
-                _withdraw(rank, keys)
+                withdraw(rank, keys)
 
 
 def _without(ranks: list[Rank], tried: AbstractSet[str]) -> list[Rank]:
     return [rank for rank in ranks if rank.worker not in tried] if tried else ranks
-
-
-def _withdraw(rank: Rank, keys: Iterable[int]) -> None:
-    """Take back predictions that will not come true."""
-    rank.view.predicted.settle_all(keys)

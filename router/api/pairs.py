@@ -23,7 +23,6 @@ from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
 from router.pairs import bootstrap, transfer
 from router.pairs.half import Half, HalfFailed
 from router.proxy.disconnect import ClientGone
-from router.proxy.drive import in_task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 
     Alone = Callable[..., Awaitable[None]]
 
-_MOST_SENDS = 2
-# Seconds before the same half is tried again, drawn at random, as for requests to one worker.
-_PAUSE = 0.02, 0.1
 _PROTOCOLS = {"sglang": bootstrap.serve, "vllm": transfer.serve}
 
 
@@ -88,7 +84,7 @@ class PairDispatcher:
         self._note(failed)
         if errand.exchange.cycle.disconnected:
             raise ClientGone from failed
-        over = failed.final or errand.attempts > self._retries.most or errand.sends >= _MOST_SENDS
+        over = failed.final or self._retries.over(errand.attempts, errand.sends)
         again = None if over else await self._again(errand, failed)
         if again is not None and self._retries.granted():
             return again
@@ -102,8 +98,7 @@ class PairDispatcher:
             return None
         if choice or failed.refused or isinstance(failed.failure, Refused | UpstreamTimeout):
             return choice
-        await in_task()
-        await asyncio.sleep(self._judge.rng.uniform(*_PAUSE))
+        await self._retries.pause(self._judge.rng)
         errand.lost.clear()
         return self._choose(errand)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from router.api.answers import send_answer
 from router.core.breaker import Failure
 from router.errors import UpstreamFailed, UpstreamTimeout
-from router.pairs.half import Answer
+from router.pairs.half import REFUSALS, Answer
 from router.proxy.drive import in_task
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from router.proxy.headers import Field
     from router.proxy.response import Response
 
-REFUSALS = frozenset({429, 503})
 # A refusal is a line of text; it is there at once or worth nothing.
 _MOST_BYTES, _SECONDS = 2**20, 2.0
 

@@ -10,7 +10,7 @@ from router.core.matching import Match
 from router.core.wire import DEVICE_TIER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from router.core.blocks import PromptBlocks
     from router.core.index import Index
@@ -74,6 +74,11 @@ def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:
     keys = prompt.keys(view.block_size, bigram=view.bigram)[start:]
     view.predicted.add(keys, now, start)
     return keys[chosen.predicted_tokens // view.block_size :]
+
+
+def withdraw(rank: Rank, keys: Iterable[int]) -> None:
+    """Take back predictions that will not come true."""
+    rank.view.predicted.settle_all(keys)
 
 
 def overlap_by_tier(match_: Match, rank: Rank, tokens: int) -> dict[str, int]:
