@@ -34,7 +34,7 @@ QUICK_METHODS = TEXT_METHODS.keys() | DICT_METHODS
 class Compiler(CodeGenerator):
     """See the module. jinja2 finds the methods by their names."""
 
-    def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:  # noqa: N802
+    def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:
         """Compile a whole template."""
         self._marker = Marker()
         self._marker.mark(node)
@@ -71,18 +71,18 @@ class Compiler(CodeGenerator):
         wanted = {key: value for key, value in (extra_kwargs or {}).items() if key == "caller"}
         super().signature(node, frame, wanted)
 
-    def visit_EnvironmentAttribute(self, node: nodes.EnvironmentAttribute, frame: Frame) -> None:  # noqa: N802
+    def visit_EnvironmentAttribute(self, node: nodes.EnvironmentAttribute, frame: Frame) -> None:
         """Compile the check of the clock."""
         if node.name == TICK:
             self.write("(clock() > budget.ends and budget.late())")
         else:
             super().visit_EnvironmentAttribute(node, frame)
 
-    def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier, frame: Frame) -> None:  # noqa: ARG002, N802
+    def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier, frame: Frame) -> None:  # noqa: ARG002 - jinja2 calls it so
         """Refuse what no chat template does: everything here takes text for text."""
         self.fail("HTML escaping cannot be turned on", node.lineno)
 
-    def visit_Name(self, node: nodes.Name, frame: Frame) -> None:  # noqa: N802
+    def visit_Name(self, node: nodes.Name, frame: Frame) -> None:
         """Compile a variable."""
         ref = frame.symbols.ref(node.name)
         if node.ctx == "load" and hasattr(node, FOR_TRUTH):
@@ -90,7 +90,7 @@ class Compiler(CodeGenerator):
         else:
             super().visit_Name(node, frame)
 
-    def visit_NSRef(self, node: nodes.NSRef, frame: Frame) -> None:  # noqa: N802
+    def visit_NSRef(self, node: nodes.NSRef, frame: Frame) -> None:
         """Compile the target of `set ns.x =`, before which jinja2 has put a check of its type."""
         if node.attr.startswith("_") or hasattr(node, UNCHECKED):
             super().visit_NSRef(node, frame)
@@ -98,7 +98,7 @@ class Compiler(CodeGenerator):
             self.write(f"{frame.symbols.ref(node.name)}.held[{node.attr!r}]")
 
     @optimizeconst
-    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
+    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
         """Compile `x.y`."""
         if node.attr.startswith("_") or isinstance(node.node, nodes.Const):
             super().visit_Getattr(node, frame)
@@ -111,7 +111,7 @@ class Compiler(CodeGenerator):
             self.write(f"environment.getattr({of.source}, {node.attr!r})")
 
     @optimizeconst
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         """Compile `x['y']`, `x[0]`, or a slice, which is counted."""
         key = node.arg.value if isinstance(node.arg, nodes.Const) else None
         if isinstance(node.arg, nodes.Slice):
@@ -126,7 +126,7 @@ class Compiler(CodeGenerator):
             super().visit_Getitem(node, frame)
 
     @optimizeconst
-    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:  # noqa: N802
+    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
         """Compile `x is y`."""
         plain = not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs)
         if node.name in TESTS and plain and not isinstance(node.node, nodes.Const):
@@ -135,7 +135,7 @@ class Compiler(CodeGenerator):
             super().visit_Test(node, frame)
 
     @optimizeconst
-    def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:  # noqa: N802
+    def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:
         """Compile `x | y`."""
         if node.name == "trim" and node.node is not None and not (node.args or node.kwargs):
             of = self._operand(node.node, frame)
@@ -144,7 +144,7 @@ class Compiler(CodeGenerator):
             super().visit_Filter(node, frame)
 
     @optimizeconst
-    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: N802
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
         """Compile a call."""
         method = node.node
         constant = all(isinstance(argument, nodes.Const) for argument in node.args)
@@ -158,7 +158,7 @@ class Compiler(CodeGenerator):
         self.write(f"({shortcuts.of_method(of, name, arguments)} else {slow})")
 
     @optimizeconst
-    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
+    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:
         """Compile `+`."""
         if isinstance(node.right, nodes.Const) and type(node.right.value) is int:
             of = self._operand(node.left, frame)
@@ -169,19 +169,19 @@ class Compiler(CodeGenerator):
             self._join(list(_summands(node)), "environment.summed", frame)
 
     @optimizeconst
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         """Compile `~`."""
         self._join(node.nodes, "environment.concatenated", frame)
 
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
         """Compile a list."""
         self._building(super().visit_List, node, frame)
 
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
         """Compile a mapping."""
         self._building(super().visit_Dict, node, frame)
 
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
         """Compile a tuple, or the targets of an assignment."""
         self._building(super().visit_Tuple, node, frame)
 
