@@ -3,14 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PROGRAMS := $(VENV)/.programs
 
 .PHONY: demo test lint bench lock clean
 
 demo: $(STAMP)
 	$(BIN)/python -m workers demo $(if $(KEEP),--keep,)
 
-test: lint
-	$(BIN)/python -m pytest $(ARGS)
+test: lint $(PROGRAMS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -32,6 +33,11 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
+
+# Programs that tests run, from Debian's packages where those can be had.
+$(PROGRAMS): tests/debian-packages.txt $(STAMP)
+	$(BIN)/python -m tests.debian
+	touch $(PROGRAMS)
 
 clean:
 	rm -rf $(VENV)

@@ -15,6 +15,7 @@ from router.prompts.inexact import Inexact
 from router.prompts.large import LARGE_BYTES, parse_large
 from router.prompts.namespace import namespace
 from router.prompts.prompt import BYTES_PER_TOKEN, Prompt
+from router.prompts.remembered import Reading, Remembered
 from router.prompts.request import Kind, Request, parse
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Planner:
         self._tokenizers = tokenizers
         self._guesses = guesses
         self._forward_input_ids = forward_input_ids
+        self._remembered = Remembered()
         self._parse = metrics.stages["parse"].observe
         self._tokenize = metrics.stages["tokenize"].observe
 
@@ -80,22 +82,44 @@ class Planner:
         `check`, given the model, may raise before the prompt is read.
         """
         began = perf_counter()
-        request = parse(kind, body) if len(body) < LARGE_BYTES else await parse_large(kind, body)
+        seen = self._remembered.get(kind, body)
+        if seen is not None:
+            request = seen.request
+        else:
+            request = parse(kind, body) if len(body) < LARGE_BYTES else await parse_large(kind, body)
         parsed = perf_counter()
         self._parse(parsed - began)
         route = self._fleet.route(request.model)
         if check is not None:
             check(route.model)
+        if seen is not None and self._holds(seen, route):
+            return self._planned(seen, route, body)
         if not (self._guesses or isinstance(request.prompt, bytes) or self._tokenizer(route)):
             return _unread(request, route, body)
-        prompt = await self._prompt(request, route)
+        read = await self._read(request, route, body)
         self._tokenize(perf_counter() - parsed)
+        return self._planned(read, route, body)
+
+    def _holds(self, seen: Reading, route: Route) -> bool:
+        """Whether a body would be read now as it was."""
+        return seen.holds(route, self._tokenizer(route)) and seen.trusted is self._trusts(seen.prompt, route)
+
+    async def _read(self, request: Request, route: Route, body: bytes) -> Reading:
+        tokenizer = self._tokenizer(route)
+        prompt = await self._prompt(request, route, tokenizer)
         trusted = self._trusts(prompt, route)
         blocks = _blocks(request, route, prompt, trusted=trusted)
+        read = Reading(request, (route.model, route.lora, route.engine), tokenizer, trusted, prompt, blocks)
+        if prompt.source == "tokens" and (tokenizer is None or tokenizer.timeless):
+            self._remembered.add(body, read)
+        return read
+
+    def _planned(self, read: Reading, route: Route, body: bytes) -> Plan:
+        prompt = read.prompt
         if self._forward_input_ids and self._proven(route):
-            body = with_input_ids(request, prompt, body)
-        why = prompt.why if trusted or not prompt.exact else _DISTRUSTED
-        return Plan(request, route, blocks, prompt.exact, why, body)
+            body = with_input_ids(read.request, prompt, body)
+        why = prompt.why if read.trusted or not prompt.exact else _DISTRUSTED
+        return Plan(read.request, route, read.blocks, prompt.exact, why, body)
 
     def learn(self, plan: Plan, prompt_tokens: int) -> None:
         """Hold the engine's own count of a prompt's tokens against ours, which was exact."""
@@ -113,8 +137,7 @@ class Planner:
     def _proven(self, route: Route) -> bool:
         return route.engine == "sglang" and self._tokenizers.check.proven(route.model, route.engine)
 
-    async def _prompt(self, request: Request, route: Route) -> Prompt:
-        tokenizer = self._tokenizer(route)
+    async def _prompt(self, request: Request, route: Route, tokenizer: ChatTokenizer | None) -> Prompt:
         prompt = self._reader.read_now(request, tokenizer, route.engine)
         if prompt is None:
             prompt = await self._reader.read_later(request, tokenizer, route.engine)

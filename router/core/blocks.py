@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from array import array
 from functools import lru_cache
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -69,21 +70,24 @@ def block_keys(
 
     With `bigram` (SGLang with EAGLE or MTP) a block is `block_size` pairs of neighbours, so it also
     covers the first token after it. `extras` gives each block's further extra keys (multimodal
-    content), which make it different content. About 0.2 us a block of 16 tokens.
+    content), which make it different content. About 0.1 us a block of 16 tokens.
     """
     if extras is not None:
         return _mixed_keys(tokens, block_size, start, extras, bigram=bigram)
     width = block_size * TOKEN_BYTES
-    overhang = TOKEN_BYTES if bigram else 0
-    key = start
-    keys = array(_U64)
-    append = keys.append
-    digest = xxh3_64_intdigest
-    size = width + overhang
-    for at in range(0, len(tokens) - size + 1, width):
-        key = digest(tokens[at : at + size], key)
-        append(key)
-    return keys
+    key, digest = start, xxh3_64_intdigest
+    if bigram:
+        size = width + TOKEN_BYTES
+        places = range(0, len(tokens) - size + 1, width)
+        return array(_U64, [key := digest(tokens[at : at + size], key) for at in places])
+    whole = tokens[: len(tokens) // width * width]
+    return array(_U64, [key := digest(block, key) for (block,) in _cutter(width).iter_unpack(whole)])
+
+
+@lru_cache(maxsize=64)
+def _cutter(width: int) -> Struct:
+    """Return what cuts bytes into pieces of a width, faster than slices do."""
+    return Struct(f"{width}s")
 
 
 def _mixed_keys(

@@ -72,8 +72,9 @@ def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:
         return array("Q")
     start = chosen.cached_tokens // view.block_size
     keys = prompt.keys(view.block_size, bigram=view.bigram)[start:]
-    view.predicted.add(keys, now, start)
-    return keys[chosen.predicted_tokens // view.block_size :]
+    known = chosen.predicted_tokens // view.block_size
+    view.predicted.add(keys, now, start, known)
+    return keys[known:]
 
 
 def withdraw(rank: Rank, keys: Iterable[int]) -> None:

@@ -106,29 +106,45 @@ def _add_lower(states: States, lower: dict[str, dict[int, int]], state: int, slo
 def reach(
     states: States, spans: list[Span], live: int, keys: array[int], predicted: dict[int, int]
 ) -> dict[int, int]:
-    """Return how far each live slot holds the prefix or is expected to. 0.15 us a predicted block."""
+    """Return how far each live slot holds the prefix or is expected to. 30 to 150 ns a predicted block."""
     depths: dict[int, int] = {}
     held, reaching, depth, total = states.held, live, 0, len(keys)
     for state, length in (*spans, (NOBODY, total)):
         needing = reaching & ~held[state]
         end = min(depth + length, total)
-        for entry in _entries(depth, end) if needing else ():
-            expected = predicted.get(keys[entry], 0) if entry < total else 0
-            ended = needing & ~expected
-            if ended:
-                at = entry if entry < EACH else max(depth, entry - STEP + 1)
-                if at:
-                    depths.update(_all_at(ended, at))
-                reaching &= ~ended
-                needing &= expected
-                if not needing:
-                    break
+        if needing and depth < end:
+            left = _follow(needing, depth, end, keys, predicted, depths)
+            reaching ^= needing ^ left
         depth = end
         if not reaching:
             return depths
     if depth:
         depths.update(_all_at(reaching, depth))
     return depths
+
+
+def _follow(
+    needing: int, depth: int, end: int, keys: array[int], predicted: dict[int, int], depths: dict[int, int]
+) -> int:
+    """Return the slots that are expected to hold the blocks from `depth` to `end`; note how far others do."""
+    entries: Iterable[tuple[int, int | None]]
+    if end <= EACH:
+        masks = list(map(predicted.get, keys[depth:end]))
+        # Most prompts are expected somewhere as a whole, or nowhere.
+        entries = enumerate(masks[:1] if masks.count(masks[0]) == len(masks) else masks, depth)
+    else:
+        total = len(keys)
+        entries = ((at, predicted.get(keys[at]) if at < total else 0) for at in _entries(depth, end))
+    for entry, mask in entries:
+        ended = needing & ~(mask or 0)
+        if ended:
+            at = entry if entry < EACH else max(depth, entry - STEP + 1)
+            if at:
+                depths.update(_all_at(ended, at))
+            needing ^= ended
+            if not needing:
+                break
+    return needing
 
 
 def _entries(start: int, stop: int) -> Iterable[int]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Up to this depth each block has an entry, from there on the last of each so many.
 EACH, STEP = 1024, 32
 
+FRESH = 1 / 64
+"""A prediction that ends by no more than this share of its time sooner is as good as a new one."""
+
 
 class Predicted:
     """One rank's predicted blocks: key -> when the prediction ends, soonest first."""
@@ -39,18 +42,35 @@ class Predicted:
     def __len__(self) -> int:
         return len(self._until)
 
-    def add(self, keys: Iterable[int], now: float, start: int = 0) -> None:
+    def add(self, keys: Iterable[int], now: float, start: int = 0, known: int = 0) -> None:
         """Predict that the rank will soon hold the blocks of a prompt, `keys` those from depth `start` on.
 
-        About 0.15 us an entry.
+        `known` of these, the first ones, were found predicted just now; they only last longer. About 0.1 us
+        an entry that is new, 0.05 us one that is known, and nothing when all were predicted a moment ago.
         """
-        entries = _entries(keys if isinstance(keys, array) else array("Q", keys), start)
-        until, masks, bit, end = self._until, self._index.predicted, self._bit, now + self.ttl
-        for key in entries:
+        keys = keys if isinstance(keys, array) else array("Q", keys)
+        end = now + self.ttl
+        # The last block of a prompt is never looked for, so it is never among the known.
+        if not keys or (known + 1 >= len(keys) and self._lasts(keys[-1], end)):
+            return
+        self._enter(_entries(keys, start), end)
+
+    def _lasts(self, key: int, end: float) -> bool:
+        """Whether a prediction is there, and would not last noticeably longer if it were made anew."""
+        return end - self._until.get(key, 0.0) < self.ttl * FRESH
+
+    def _enter(self, entries: array[int], end: float) -> None:
+        until, masks, bit = self._until, self._index.predicted, self._bit
+        if until.keys().isdisjoint(entries):
+            until.update(dict.fromkeys(entries, end))
+        else:
             # A fresh end moves the entry to the back, so that the front is always the soonest to go.
-            until.pop(key, None)
-            until[key] = end
-            masks[key] = masks.get(key, 0) | bit
+            for key in entries:
+                until.pop(key, None)
+                until[key] = end
+        get = masks.get
+        for key in entries:
+            masks[key] = get(key, 0) | bit
         while len(until) > self._bound:
             self.settle(next(iter(until)))
 

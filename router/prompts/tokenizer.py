@@ -52,7 +52,7 @@ class ChatTokenizer:
     `why` is empty with fastokens, and else the reason for the slower one. `chat` renders a conversation,
     `chat_with_tools` one with tools (they are the same unless the model has a template "tool_use").
     `parts`: whether the template sees the parts of a message one by one. `bos`: the id of the model's BOS
-    token, or no bytes.
+    token, or no bytes. `timeless`: no template asks for the time, so that a chat always renders the same.
     """
 
     encoder: Encoder
@@ -62,6 +62,7 @@ class ChatTokenizer:
     engine: str = "vllm"
     parts: bool = False
     bos: bytes = b""
+    timeless: bool = True
 
     def render(self, chat: Chat, seconds: float = RENDER_SECONDS) -> str:
         """Render a chat to text; raise Inexact when there is no template, or it fails.
@@ -115,6 +116,9 @@ def load_tokenizer(path: str, *, engine: str = "vllm") -> ChatTokenizer:
         engine,
         parts=bool(default and WANTS_PARTS[engine](default)),
         bos=_bos(files, encoder),
+        timeless=not any(
+            template and "strftime_now" in template.source for template in (default, with_tools)
+        ),
     )
 
 

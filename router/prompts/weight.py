@@ -38,7 +38,7 @@ def _weight(value: Any, depth: int, known: dict[int, int]) -> int:
         raise TemplateError("the chat template makes lists that are nested too deeply")
     total = 1 + len(value)
     for item in value.values() if isinstance(value, dict) else value:
-        total += _weight(item, depth + 1, known)
+        total += len(item) if type(item) is str else _weight(item, depth + 1, known)
     if total > MAX_CHARACTERS:
         raise too_large()
     known[id(value)] = total

@@ -198,13 +198,13 @@ def test_many_token_ids_never_wait_for_a_thread(reader: PromptReader, deepseek: 
 async def test_very_long_prompts_wait_for_each_other_and_nobody_for_them(
     reader: PromptReader, deepseek: ChatTokenizer
 ) -> None:
-    very_long = completion("lorem ipsum " * (LONG_BYTES // 8))
+    very_long = [completion(f"lorem ipsum {number} " * (LONG_BYTES // 8)) for number in range(16)]
     long = completion("lorem ipsum " * 5_000)
-    waiting = [asyncio.create_task(reader.read(very_long, deepseek)) for _ in range(8)]
+    waiting = [asyncio.create_task(reader.read(each, deepseek)) for each in very_long]
     prompt = await reader.read(long, deepseek)
     assert prompt.exact
     assert not all(task.done() for task in waiting)
-    assert [(await task).exact for task in waiting] == [True] * 8
+    assert [(await task).exact for task in waiting] == [True] * 16
 
 
 def test_a_body_that_would_take_a_thread_for_long_is_not_tokenised(
