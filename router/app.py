@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from router.config import Config
     from router.observe.rows import WorkerRow
+    from router.observe.story import Observer
 
 _BACKLOG = 4096
 # Container objects made and not freed since the collector last ran.
@@ -136,6 +137,7 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
         admission=admission,
         hold_seconds=config.hold_seconds,
     )
+    observers: list[Observer] = []
     completions = Completions(
         planner,
         dispatcher,
@@ -144,6 +146,7 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         limits=limits,
+        observers=tuple(observers),
     )
     control = control_app(
         fleet,

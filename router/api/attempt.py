@@ -53,6 +53,7 @@ class Attempt:
         self.prompts = plan.request.prompts
         self.copies = errand.copies
         self._exchange = errand.exchange
+        self._story = errand.exchange.story
         self._books = books
         self._first = prefill
         self._decode = decode.rank
@@ -67,7 +68,10 @@ class Attempt:
         self._to_compute = ledger.open(first.rank.load, first.uncached_tokens)
         self._running = ledger.open(self._decode.load, 0)
         self._predicted = _predict(plan, first, now)
-        self._fetched = _predict(plan, decode, now) if _keeps_cache(fleet, self._decode) else ()
+        keeps = _keeps_cache(fleet, self._decode)
+        self._fetched = _predict(plan, decode, now) if keeps else ()
+        if self._story is not None:
+            self._story.sent(first, now, decode, keeps=keeps)
 
     def _begun(self, rank: Rank) -> int:
         return self._books.fleet.worker_of(rank).health.begun() if rank.breaker.troubled else 0
@@ -86,7 +90,8 @@ class Attempt:
         self._compute()
         if usage is not None:
             self._told = True
-            self._books.feedback.learn(self._plan, self._first, Relayed(_OK, (usage,)), self._heard)
+            told = Relayed(_OK, (usage,))
+            self._books.feedback.learn(self._plan, self._first, told, self._heard, self._story)
 
     async def pass_on(self, response: Response) -> Relayed:
         """See `Job`."""
@@ -95,7 +100,7 @@ class Attempt:
         self._exchange.status = relayed.status
         self._ended_well = relayed.status == _OK
         if not self._told:
-            self._books.feedback.learn(self._plan, self._first, relayed, self._heard)
+            self._books.feedback.learn(self._plan, self._first, relayed, self._heard, self._story)
         elif relayed.failure is not None:
             self._books.metrics.failed(relayed.failure)
         if relayed.failure is not None:
@@ -107,12 +112,16 @@ class Attempt:
         self._compute()
         self._good(self._decode)
         self._books.metrics.first_byte.observe(perf_counter() - self._exchange.began)
+        if self._story is not None:
+            self._story.started()
 
     def _compute(self) -> None:
         """Note that the prompt has been computed."""
         if not self._computed:
             self._computed = True
             self._to_compute.close()
+            if self._story is not None:
+                self._story.computed()
             self._good(self._first.rank)
 
     def _good(self, rank: Rank) -> None:
@@ -132,6 +141,8 @@ class Attempt:
             withdraw(self._first.rank, self._predicted)
         if not self._ended_well:
             withdraw(self._decode, self._fetched)
+        if self._story is not None:
+            self._story.over(answered=self._ended_well)
 
 
 def pair_headers(prefill: Candidate, decode: Candidate, request_id: bytes) -> tuple[Field, ...]:

@@ -15,6 +15,7 @@ from router.api.answers import send_error
 from router.api.exchange import CLIENT_CLOSED_REQUEST, Exchange
 from router.api.refusal import Refused
 from router.errors import RouterError, Stopping, UpstreamFailed
+from router.observe.story import Story
 from router.proxy.body import body_of
 from router.proxy.deadline import Deadline
 from router.proxy.disconnect import ClientGone, ClientWatch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from router.api.keys import Client
     from router.api.planner import Planner
     from router.observe.metrics import Metrics
+    from router.observe.story import Observer
     from router.prompts.request import Kind
     from router.proxy.body import BodyBudget
     from router.proxy.cycle import Cycle
@@ -48,6 +50,7 @@ class Completions:
         max_body_bytes: int,
         bodies: BodyBudget,
         limits: Limits,
+        observers: tuple[Observer, ...] = (),
     ) -> None:
         self._planner = planner
         self._dispatcher = dispatcher
@@ -56,12 +59,13 @@ class Completions:
         self._max_body_bytes = max_body_bytes
         self._bodies = bodies
         self._limits = limits
+        self._observers = observers
         self._timed = bool(limits.total_seconds or limits.routes)
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, kind: Kind, cycle: Cycle, client: Client | None = None) -> None:
         """Answer one request, of a `client` where that is known; raises nothing."""
-        exchange = Exchange(cycle)
+        exchange = self._exchange(kind, cycle)
         deadline = self._deadline(cycle) if self._timed else None
         held = 0
         try:
@@ -69,6 +73,8 @@ class Completions:
             held = len(body)
             with ClientWatch(cycle):
                 plan = await self._planner.plan(kind, body, self._admission.check(cycle.headers))
+                if exchange.story is not None:
+                    exchange.story.plan_made(plan)
                 if client is not None:
                     client.take_prompt(plan.prompt.count, perf_counter)
                 await self._dispatcher.dispatch(plan, exchange)
@@ -89,12 +95,22 @@ class Completions:
                 deadline.close()
             self._bodies.give_back(held)
             self._metrics.answered(kind.value, exchange.status, perf_counter() - exchange.began)
+            if exchange.story is not None:
+                exchange.story.end()
 
     async def refuse(self, kind: Kind, cycle: Cycle, error: RouterError) -> None:
         """Answer one request that must not be served; raises nothing."""
-        exchange = Exchange(cycle)
+        exchange = self._exchange(kind, cycle)
         self._refuse(exchange, error)
         self._metrics.answered(kind.value, exchange.status, perf_counter() - exchange.began)
+        if exchange.story is not None:
+            exchange.story.end()
+
+    def _exchange(self, kind: Kind, cycle: Cycle) -> Exchange:
+        exchange = Exchange(cycle)
+        if self._observers:
+            exchange.story = Story(exchange, kind, self._observers)
+        return exchange
 
     def _pass_on(self, exchange: Exchange, refused: Refused) -> None:
         try:
@@ -103,7 +119,7 @@ class Completions:
             self._refuse(exchange, failure)
 
     def _refuse(self, exchange: Exchange, error: RouterError) -> None:
-        self._metrics.failed(error)
+        self._failed(exchange, error)
         exchange.status = error.status
         if not exchange.cycle.response_started:
             send_error(exchange.cycle, error, exchange.id)
@@ -115,11 +131,16 @@ class Completions:
             self._refuse(exchange, error)
             return
         exchange.status = response.status
-        self._metrics.failed(error)
+        self._failed(exchange, error)
         if cycle.flow.write_paused:
             cycle.cut()
         else:
             interrupt(response, cycle, error)
+
+    def _failed(self, exchange: Exchange, error: RouterError) -> None:
+        self._metrics.failed(error)
+        if exchange.story is not None:
+            exchange.story.failed(error)
 
     def _deadline(self, cycle: Cycle) -> Deadline | None:
         limits = self._limits.on(cycle.target) if self._limits.routes else self._limits

@@ -26,6 +26,7 @@ from router.proxy.headers import laid_over
 from router.proxy.relay import relay
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
     from router.api.admission import Admission
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from router.api.planner import Plan, Planner
     from router.api.retries import Retries
     from router.core.cost import Candidate
+    from router.core.ledger import Ticket
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
+    from router.observe.story import Story
     from router.pairs.choice import Judge
 
 _OK = 200
@@ -89,7 +92,7 @@ class Dispatcher:
             look = partial(self._look, plan)
             ranks = await admission.wait(model, priority(exchange.cycle.headers), look)
         try:
-            candidate = self._choose(plan, ranks)
+            candidate = self._choose(plan, ranks, exchange.story)
             await self._attempt(plan, candidate, exchange)
         except UpstreamFailed as failure:
             await self._retry(plan, exchange, candidate, failure)
@@ -135,7 +138,7 @@ class Dispatcher:
             ranks = [] if over else await self._others(plan, tried, failure)
             if not ranks or not self._retries.granted(free=failure.stale):
                 raise refused or failure
-            candidate = self._choose(plan, ranks)
+            candidate = self._choose(plan, ranks, exchange.story)
             try:
                 await self._attempt(plan, candidate, exchange, fresh=failure.stale)
             except UpstreamFailed as error:
@@ -166,12 +169,14 @@ class Dispatcher:
             raise NoWorker(why, retry_after=1)
         return ranks
 
-    def _choose(self, plan: Plan, ranks: list[Rank]) -> Candidate:
+    def _choose(self, plan: Plan, ranks: list[Rank], story: Story | None) -> Candidate:
         began = perf_counter()
         facts = candidates(self._fleet.index, ranks, plan.prompt)
         chosen = choose(self._policy, facts, self._weights, self._rng)
         self._metrics.stages["choose"].observe(perf_counter() - began)
         self._metrics.chosen(self._policy.name, chosen.overlap_tokens, plan.prompt.count)
+        if story is not None:
+            story.chosen(self._policy, self._weights, facts, chosen, began)
         return chosen
 
     def _eligible(self, plan: Plan, tried: AbstractSet[str]) -> list[Rank]:
@@ -192,15 +197,15 @@ class Dispatcher:
         rank = candidate.rank
         worker = self._fleet.worker_of(rank)
         heard = batches(worker.stream(rank.rank))
-        keys = predict(candidate, plan.prompt, self._clock()) if plan.prompt.tokens else ()
-        ticket = self._ledger.open(rank.load, candidate.uncached_tokens)
+        story = exchange.story
+        keys, ticket = self._enter(plan, candidate, story)
         breaker = rank.breaker
         answered, sound = False, True
         trial = 0
 
         def on_start() -> None:
             ticket.first_token()
-            self._metrics.first_byte.observe(perf_counter() - exchange.began)
+            self._started(exchange)
             if sound:
                 breaker.good += 1
                 if breaker.troubled:
@@ -220,7 +225,7 @@ class Dispatcher:
             relayed = await relay(response, exchange.cycle, extra=extra, on_start=on_start)
             exchange.status = relayed.status
             answered = relayed.status == _OK
-            self._feedback.learn(plan, candidate, relayed, heard)
+            self._feedback.learn(plan, candidate, relayed, heard, story)
             if relayed.failure is not None:
                 relayed.failure.trial = trial
                 self._fleet.failed(rank, relayed.failure, begun=True)
@@ -231,8 +236,30 @@ class Dispatcher:
             ticket.close()
             if breaker.troubled:
                 worker.health.ended(trial)
-            if not answered:
-                withdraw(rank, keys)
+            _leave(rank, keys, story, answered=answered)
+
+    def _enter(self, plan: Plan, candidate: Candidate, story: Story | None) -> tuple[Iterable[int], Ticket]:
+        """Note the request in the predictions and in the ledger."""
+        now = self._clock()
+        keys = predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
+        ticket = self._ledger.open(candidate.rank.load, candidate.uncached_tokens)
+        if story is not None:
+            story.sent(candidate, now)
+        return keys, ticket
+
+    def _started(self, exchange: Exchange) -> None:
+        self._metrics.first_byte.observe(perf_counter() - exchange.began)
+        if exchange.story is not None:
+            exchange.story.computed()
+            exchange.story.started()
+
+
+def _leave(rank: Rank, keys: Iterable[int], story: Story | None, *, answered: bool) -> None:
+    """Take back what was predicted of a try that came to nothing."""
+    if not answered:
+        withdraw(rank, keys)
+    if story is not None:
+        story.over(answered=answered)
 
 
 def _without(ranks: list[Rank], tried: AbstractSet[str]) -> list[Rank]:

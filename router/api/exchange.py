@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from router.observe.story import Story
     from router.proxy.cycle import Cycle
     from router.proxy.headers import Field
     from router.proxy.response import Response
@@ -16,9 +17,12 @@ CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is left to see it b
 
 
 class Exchange:
-    """What goes to a worker, and where the answer goes; `status` is what the client got, so far."""
+    """What goes to a worker, and where the answer goes; `status` is what the client got, so far.
 
-    __slots__ = ("began", "cycle", "headers", "id", "response", "status")
+    `story` is what observers see of it, None when there are none.
+    """
+
+    __slots__ = ("began", "cycle", "headers", "id", "response", "status", "story")
 
     def __init__(self, cycle: Cycle) -> None:
         self.began = perf_counter()
@@ -29,3 +33,4 @@ class Exchange:
         self.headers.append((REQUEST_ID, self.id))
         self.response: Response | None = None
         self.status = CLIENT_CLOSED_REQUEST
+        self.story: Story | None = None

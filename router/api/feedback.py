@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from router.core.cost import Candidate
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
+    from router.observe.story import Story
     from router.proxy.relay import Relayed
     from router.streams.stream import Stream
 
@@ -32,7 +33,9 @@ class Feedback:
         self._planner = planner
         self._metrics = metrics
 
-    def learn(self, plan: Plan, candidate: Candidate, relayed: Relayed, heard: int) -> None:
+    def learn(
+        self, plan: Plan, candidate: Candidate, relayed: Relayed, heard: int, story: Story | None = None
+    ) -> None:
         """Hold what was expected of the engine's cache, and of its tokens, against what the engine says.
 
         `heard`: how many batches the rank's stream had brought when the request was sent.
@@ -46,10 +49,12 @@ class Feedback:
             self._planner.learn(plan, prompt_tokens)
         if cached is not None and cached > _MOST_TOKENS:
             cached = None
+        if story is not None:
+            story.reported(prompt_tokens, cached)
         self._stored(candidate, plan.prompt.count - cached if cached is not None else None)
         if cached is not None:
             self._metrics.reported(candidate.overlap_tokens, cached)
-            self._check(plan, candidate, cached, heard)
+            self._check(plan, candidate, cached, heard, story)
 
     def _stored(self, candidate: Candidate, uncached: int | None) -> None:
         """Tell the stream of a request that made the rank store blocks."""
@@ -61,7 +66,7 @@ class Feedback:
             if stream is not None:
                 stream.completed()
 
-    def _check(self, plan: Plan, candidate: Candidate, cached: int, heard: int) -> None:
+    def _check(self, plan: Plan, candidate: Candidate, cached: int, heard: int, story: Story | None) -> None:
         """Count a claim that the engine's own count contradicts by a block or more."""
         rank = candidate.rank
         size = rank.view.block_size or 1
@@ -77,6 +82,8 @@ class Feedback:
         elif batches(self._fleet.stream_of(rank)) == heard:
             keys = plan.prompt.keys(size, bigram=rank.view.bigram)
             rank.view.contradict(keys, cached // size)
+            if story is not None:
+                story.contradicted(cached // size)
 
 
 def batches(stream: Stream | None) -> int:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from router.core.ledger import Ledger
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
+    from router.observe.story import Story
     from router.pairs.choice import Choice, Judge
 
     Alone = Callable[..., Awaitable[None]]
@@ -119,7 +120,15 @@ class PairDispatcher:
         who = options(self._fleet, errand.plan, errand.copies, errand.among)
         choice = self._judge.choose(who, errand.plan.prompt)
         self._metrics.stages["choose"].observe(perf_counter() - began)
+        if choice is not None and errand.exchange.story is not None:
+            self._tell(choice, errand.exchange.story, began)
         return choice
+
+    def _tell(self, choice: Choice, story: Story, began: float) -> None:
+        judge = self._judge
+        story.chosen(judge.policy, judge.weights, choice.among, choice.first, began)
+        if choice.decode is not None:
+            story.chosen(judge.decode_policy, judge.weights, choice.partners, choice.decode, began)
 
     async def _coming(self, errand: Errand) -> Choice:
         """Return the choice where there is none now: waits only for paused workers."""

@@ -48,10 +48,15 @@ class Options(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """The rank that computes the prompt, and the one that answers if that is another one."""
+    """The rank that computes the prompt, and the one that answers if that is another one.
+
+    `among` are those that `first` was chosen of, `partners` those of `decode`.
+    """
 
     first: Candidate
     decode: Candidate | None = None
+    among: list[Candidate] = []
+    partners: list[Candidate] = []
 
 
 def _decode(candidate: Candidate, weights: Weights) -> float:
@@ -81,15 +86,17 @@ class Judge:
         """Return the choice of least cost; None when there is nobody."""
         short = self._short(options, prompt)
         if short:
-            return Choice(self._best(self.policy, short))
+            return Choice(self._best(self.policy, short), among=short)
         first = [rank for halves in options.pairs for rank in halves.prefill] + options.alone
         if not first:
             return None
-        best = self._best(self.policy, candidates(self.index, first, prompt))
+        found = candidates(self.index, first, prompt)
+        best = self._best(self.policy, found)
         partners = next((halves.decode for halves in options.pairs if best.rank in halves.prefill), None)
         if partners is None:
-            return Choice(best)
-        return Choice(best, self._best(self.decode_policy, candidates(self.index, partners, prompt)))
+            return Choice(best, among=found)
+        decoding = candidates(self.index, partners, prompt)
+        return Choice(best, self._best(self.decode_policy, decoding), found, decoding)
 
     def _short(self, options: Options, prompt: PromptBlocks) -> list[Candidate]:
         """Return the ranks that would have so little to compute that no prefill worker is needed."""
