@@ -38,13 +38,19 @@ class Scrape:
         ]
 
 
+Merge = Literal["sum", "max", "min"]
 Values = Iterable[tuple[tuple[str, ...], float | Histogram]]
 Read = Callable[[Scrape], Values]
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A metric. `name` is without the prefix and without `_total`."""
+    """A metric. `name` is without the prefix and without `_total`.
+
+    `merge`: what one scrape of several processes of a router says of values with the same labels. Counts of
+    what each process does itself add up; of what each of them sees for itself (a state, a rank's view and
+    its stream) the largest is shown.
+    """
 
     kind: Literal["counter", "gauge", "histogram"]
     name: str
@@ -52,6 +58,7 @@ class Definition:
     labels: tuple[str, ...]
     help: str
     read: Read
+    merge: Merge = "sum"
 
     @property
     def full_name(self) -> str:
@@ -252,6 +259,7 @@ METRICS = (
         (*WORKER, "state"),
         "1 for the state a worker is in: starting, ready, paused, draining, failed",
         lambda now: (((row.url, row.state), 1) for row in now.workers),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -260,6 +268,7 @@ METRICS = (
         (*WORKER, "state"),
         "1 for the state a worker's breaker is in: closed, open, half_open",
         lambda now: (((row.url, row.breaker.state), 1) for row in now.workers),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -302,6 +311,7 @@ METRICS = (
         "1 for where the token ids of a worker's prompts come from: a library's name, worker (/tokenize), "
         "text (compared as text with what was routed lately), distrusted (its counts are others)",
         lambda now: (((row.url, row.tokens), 1) for row in now.workers if row.tokens),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -310,6 +320,7 @@ METRICS = (
         (*RANK, "state"),
         "1 for the state a rank's view is in: connecting, replaying, live, degraded, silent",
         by_rank_and(lambda row: {row.view: 1}),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -318,6 +329,7 @@ METRICS = (
         (*RANK, "tier"),
         "Blocks a rank holds, by its own events",
         by_rank_and(lambda row: row.blocks),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -326,6 +338,7 @@ METRICS = (
         NONE,
         "Distinct blocks kept in mind, over all workers",
         one(lambda counts: counts.index().blocks),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -342,6 +355,7 @@ METRICS = (
         NONE,
         "Blocks forgotten because there were more than --index-max-blocks",
         one(lambda counts: counts.index().evicted),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -350,6 +364,7 @@ METRICS = (
         RANK,
         "Blocks of prompts just routed that no event has confirmed yet",
         by_rank(lambda row: row.predicted_blocks),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -358,6 +373,7 @@ METRICS = (
         RANK,
         "How old the last batch applied is, by the engine's clock",
         by_rank(lambda row: row.event_age_seconds),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -366,6 +382,7 @@ METRICS = (
         RANK,
         "Batches of events applied",
         by_rank(lambda row: row.batches),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -374,6 +391,7 @@ METRICS = (
         (*RANK, "kind"),
         "Events in them: stored, removed, cleared",
         by_rank_and(lambda row: row.events),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -382,6 +400,7 @@ METRICS = (
         RANK,
         "Places where batches were missing from a stream",
         by_rank(lambda row: row.gaps),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -390,6 +409,7 @@ METRICS = (
         RANK,
         "Times the engine was asked for batches again",
         by_rank(lambda row: row.replays),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -398,6 +418,7 @@ METRICS = (
         (*RANK, "cause"),
         "Times a view was emptied",
         by_rank_and(lambda row: row.resets),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -406,6 +427,7 @@ METRICS = (
         RANK,
         "Blocks kept apart until the parent they were stored under is known",
         by_rank(lambda row: row.orphans),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -414,6 +436,7 @@ METRICS = (
         RANK,
         "Events that could not be understood",
         by_rank(lambda row: row.undecodable),
+        merge="max",
     ),
     Definition(
         "counter",
@@ -422,6 +445,7 @@ METRICS = (
         (*RANK, "reason"),
         "Events understood and of no use to the view",
         by_rank_and(lambda row: row.skipped),
+        merge="max",
     ),
     Definition(
         "gauge",
@@ -430,6 +454,7 @@ METRICS = (
         ("version", "python"),
         "1, with the versions that run",
         lambda _: [((__version__, platform.python_version()), 1)],
+        merge="max",
     ),
 )
 
