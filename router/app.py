@@ -123,7 +123,11 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
     capacity = Capacity(
-        config.max_inflight, config.max_worker_inflight, config.queue_size, config.queue_seconds
+        config.max_inflight,
+        config.max_worker_inflight,
+        config.queue_size,
+        config.queue_seconds,
+        config.hold_seconds,
     )
     admission = Admission(capacity, lambda rank: fleet.worker_of(rank).requests(), metrics.waits)
     metrics.waiting, metrics.turned_away = (lambda: admission.waiting), admission.refused

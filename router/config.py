@@ -347,7 +347,11 @@ class Config:
     ] = 1024
     queue_seconds: Annotated[
         float,
-        Setting(number(0, DAY), "Longest wait for room, then 429", "seconds"),
+        Setting(
+            number(0, DAY),
+            "Longest wait for room, then 429; while every worker is paused, --hold-seconds more, then 503",
+            "seconds",
+        ),
     ] = 30.0
 
 

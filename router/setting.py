@@ -47,11 +47,14 @@ def integer(low: int, high: int) -> Kind:
     return Kind(f"a whole number from {low} to {high}", read, "N")
 
 
+_NUMBER = re.compile(r"-?([0-9]+\.?|[0-9]*\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+
 def number(low: float, high: float) -> Kind:
     """Return the kind of numbers, with or without a fraction; never NaN or infinite."""
 
     def read(text: str) -> float:
-        if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", text) and low <= float(text) <= high:
+        if _NUMBER.fullmatch(text) and low <= float(text) <= high:
             return float(text)
         raise ValueError(text)
 

@@ -347,3 +347,8 @@ def test_limits_of_a_route_in_the_file_are_a_text_or_a_mapping(path: Path) -> No
     )
     said = refusal(path, "route_limits:\n- path: /v1/y\n  last: 1")
     assert said.startswith("router.yaml:2: route_limits: limits of route '/v1/y': setting: expected one of")
+
+
+@pytest.mark.parametrize(("text", "value"), [(".5", 0.5), ("2.", 2.0), ("1e1", 10.0)])
+def test_a_number_may_be_written_as_people_do(text: str, value: float) -> None:
+    assert load({"workers": (URL,), "probe_seconds": text}, {}).probe_seconds == value

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.core.waiting import Line, Place
-from router.errors import BadRequest, QueueFull, RouterError
+from router.errors import BadRequest, NoWorker, QueueFull, RouterError
 from router.proxy.drive import Waiter
 
 if TYPE_CHECKING:
@@ -37,26 +38,28 @@ _NUMBER = re.compile(rb"-?[0-9]{1,3}")
 class Capacity:
     """What may be under way: requests `in_all` and `per_worker`, 0 for no limit.
 
-    `waiting` requests of each model may wait, for so many `seconds`.
+    `waiting` requests of each model may wait, for so many `seconds`, and for `paused_seconds` more where
+    every worker that could serve them is paused when those are over.
     """
 
     in_all: int = 0
     per_worker: int = 0
     waiting: int = 1024
     seconds: float = 30.0
+    paused_seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     """A request in a line: `look` finds the ranks it could go to, `ranks` are those it was given.
 
-    `anywhere`: it goes to a pair, for which the limit of single workers does not hold. `error`: why it gets
-    none.
+    `paused` says that nobody could have any, `timer` ends its wait. `error`: why it gets none.
     """
 
     look: Look
+    paused: Callable[[], bool]
     waiter: Waiter
-    anywhere: bool
+    timer: asyncio.TimerHandle | None = None
     ranks: list[Rank] | None = None
     error: RouterError | None = None
 
@@ -88,9 +91,10 @@ class Admission:
     def check(self, headers: Iterable[Field]) -> Callable[[str], None] | None:
         """Return what raises QueueFull for a request that would find no place in the line of its model.
 
-        None when there is no line.
+        None when there is no line. Raises BadRequest for a priority that is none.
         """
-        return partial(self._check, priority(headers)) if self._lines else None
+        rank = priority(headers)
+        return partial(self._check, rank) if self._lines else None
 
     def _check(self, rank: int, model: str) -> None:
         line = self._lines.get(model)
@@ -111,10 +115,10 @@ class Admission:
             self.under_way += 1
             return ranks
         free = self.room(ranks)
-        return free if free and self.take_anywhere(model) else None
+        return free if free and self.take_place(model) else None
 
-    def take_anywhere(self, model: str) -> bool:
-        """Take a place for a request that goes to a pair, if there is one; then `leave` must be called."""
+    def take_place(self, model: str) -> bool:
+        """Take a place whoever has room, if there is one; then `leave` must be called."""
         most = self._capacity.in_all
         if model in self._lines or self._granted is not None or (most and self.under_way >= most):
             return False
@@ -143,11 +147,10 @@ class Admission:
         """Give a request what there is for it: ranks or an error."""
         waiting = place.item
         try:
-            ranks = waiting.look()
+            ranks = self.room(waiting.look())
         except RouterError as error:
             waiting.error = error
         else:
-            ranks = ranks if waiting.anywhere else self.room(ranks)
             most = self._capacity.in_all
             if not ranks or (most and self.under_way >= most):
                 return False
@@ -161,16 +164,18 @@ class Admission:
         first = self._lines[model].first
         return first.order if first is not None else (0, 0)
 
-    async def wait(self, model: str, priority: int, look: Look, *, anywhere: bool = False) -> list[Rank]:
+    async def wait(
+        self, model: str, priority: int, look: Look, paused: Callable[[], bool] = lambda: False
+    ) -> list[Rank]:
         """Wait in line, and return the ranks that have room then; `leave` must be called.
 
-        `look` tells anew which ranks there are, `anywhere` that they are those of pairs. Raises QueueFull,
-        and what `look` raises.
+        `look` tells anew which ranks there are, `paused` whether all workers are. Raises QueueFull, NoWorker
+        where all have been paused for too long, and what `look` raises.
         """
         began = perf_counter()
-        waiting = _Waiting(look, Waiter(self._loop), anywhere)
+        waiting = _Waiting(look, paused, Waiter(self._loop))
         place = self._enter(model, priority, waiting)
-        timer = self._loop.call_later(self._capacity.seconds, self._give_up, model, place, "timeout")
+        waiting.timer = self._loop.call_later(self._capacity.seconds, self._time_out, model, place)
         try:
             await waiting.waiter
         except BaseException:
@@ -179,7 +184,7 @@ class Admission:
                 self.leave()  # it had just been given room
             raise
         finally:
-            timer.cancel()
+            waiting.timer.cancel()
             self._drop(model, place)
         if waiting.ranks is None:
             assert waiting.error is not None  # noqa: S101 - one of them wakes it
@@ -198,6 +203,21 @@ class Admission:
         if ousted is not None:
             self._give_up(model, ousted, "ousted")
         return place
+
+    def _time_out(self, model: str, place: Place[_Waiting]) -> None:
+        """End a wait for room, unless there is nobody who could have any: then it is a wait for a pause."""
+        waiting, seconds = place.item, self._capacity.paused_seconds
+        with suppress(RouterError):
+            if seconds and waiting.paused():
+                waiting.timer = self._loop.call_later(seconds, self._end_pause, model, place)
+                return
+        self._give_up(model, place, "timeout")
+
+    def _end_pause(self, model: str, place: Place[_Waiting]) -> None:
+        why = f"every worker that could serve this is paused, for {self._capacity.paused_seconds:g} s now"
+        if place.item.ranks is None and place.item.error is None:
+            place.item.error = NoWorker(why, retry_after=1)
+            self._go(model, place)
 
     def _give_up(self, model: str, place: Place[_Waiting], why: str) -> None:
         if place.item.ranks is None and place.item.error is None:
@@ -230,7 +250,11 @@ _REASONS = {
 
 def priority(headers: Iterable[Field]) -> int:
     """Return what a request's x-kv-router-priority says, 0 without. Raises BadRequest for anything else."""
-    value = next((value for name, value in headers if name == PRIORITY), b"0")
-    if not _NUMBER.fullmatch(value):
-        raise BadRequest(f"{PRIORITY.decode()}: expected a whole number from -999 to 999, higher goes first")
-    return int(value)
+    for name, value in headers:
+        if name == PRIORITY:
+            if _NUMBER.fullmatch(value):
+                return int(value)
+            raise BadRequest(
+                f"{PRIORITY.decode()}: expected a whole number from -999 to 999, higher goes first"
+            )
+    return 0

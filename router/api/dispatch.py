@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from router.api.admission import priority
 from router.api.answers import routed
-from router.api.eligible import computing, fitting, has_pinned, pinned
+from router.api.eligible import computing, fitting, has_pinned, nobody, pinned, with_room
 from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
 from router.api.refusal import Refused, weigh
 from router.core.cost import choose
 from router.core.decide import candidates, predict, withdraw
 from router.core.ledger import Ledger
-from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
+from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
 
@@ -79,6 +79,7 @@ class Dispatcher:
             self._attempt,
             retries=retries,
             hold_seconds=hold_seconds,
+            room=admission.room,
         )
 
     async def dispatch(self, plan: Plan, exchange: Exchange) -> None:
@@ -90,7 +91,8 @@ class Dispatcher:
         ranks = admission.take(model, self._eligible(plan, _NONE) or await self._coming(plan))
         if ranks is None:
             look = partial(self._look, plan)
-            ranks = await admission.wait(model, priority(exchange.cycle.headers), look)
+            paused = partial(self._fleet.is_paused, plan.request.model)
+            ranks = await admission.wait(model, priority(exchange.cycle.headers), look, paused)
         try:
             candidate = self._choose(plan, ranks, exchange.story)
             await self._attempt(plan, candidate, exchange)
@@ -100,14 +102,13 @@ class Dispatcher:
             admission.leave()
 
     async def _paired(self, plan: Plan, exchange: Exchange) -> None:
-        """Have a request answered by a pair; of the limits only that on all requests holds for it."""
+        """Have a request answered by a pair, once somebody has room for each half of it."""
         admission, model = self._admission, plan.route.model
-
-        def look() -> list[Rank]:
-            return computing(self._fleet.route(plan.request.model))
-
-        if not admission.take_anywhere(model):
-            await admission.wait(model, priority(exchange.cycle.headers), look, anywhere=True)
+        look = partial(with_room, self._fleet, plan, admission.room)
+        full = not look() and computing(self._fleet.route(plan.request.model))
+        if full or not admission.take_place(model):
+            paused = partial(self._fleet.is_paused, plan.request.model)
+            await admission.wait(model, priority(exchange.cycle.headers), look, paused)
         try:
             await self._pairs.dispatch(plan, exchange)
         finally:
@@ -117,7 +118,7 @@ class Dispatcher:
         """Return who could take a request that waits; raises NoWorker when there will be nobody."""
         ranks = self._eligible(plan, _NONE)
         if not ranks and not self._fleet.route(plan.request.model).paused:
-            raise NoWorker(f"no worker that serves {plan.route.model!r} can take this request", retry_after=1)
+            raise nobody(self._fleet, plan)
         return ranks
 
     async def _retry(
@@ -165,8 +166,7 @@ class Dispatcher:
         await self._fleet.wait_for(plan.request.model, self._hold_seconds)
         ranks = self._eligible(plan, _NONE)
         if not ranks:
-            why = f"no worker that serves {plan.route.model!r} can take this request now"
-            raise NoWorker(why, retry_after=1)
+            raise nobody(self._fleet, plan)
         return ranks
 
     def _choose(self, plan: Plan, ranks: list[Rank], story: Story | None) -> Candidate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.engines.detect import ENGINES
-from router.errors import BadRequest
+from router.errors import BadRequest, NoRoute, NoWorker
 from router.fleet.route import Halves
 from router.pairs.body import copies
 from router.pairs.choice import Options
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from router.api.planner import Plan
     from router.core.rank import Rank
+    from router.errors import RouterError
     from router.fleet.fleet import Fleet
     from router.fleet.route import Route
     from router.fleet.spec import EngineName
@@ -53,6 +54,21 @@ def pinned(plan: Plan, ranks: list[Rank]) -> list[Rank]:
 def computing(route: Route) -> list[Rank]:
     """Return the ranks that compute prompts of a model with prefill or decode workers."""
     return [*route.ranks, *(rank for halves in (route.halves or {}).values() for rank in halves.prefill)]
+
+
+def with_room(fleet: Fleet, plan: Plan, room: Callable[[list[Rank]], list[Rank]]) -> list[Rank]:
+    """Return the ranks with room that could compute the prompt, where whoever decodes then has some too."""
+    route = fleet.route(plan.request.model)
+    decoding = [rank for halves in (route.halves or {}).values() for rank in halves.decode]
+    return room(computing(route)) if room(decoding) or not decoding else room(route.ranks)
+
+
+def nobody(fleet: Fleet, plan: Plan) -> RouterError:
+    """Return what to say where no worker of the model can take the request now, or ever."""
+    model = plan.route.model
+    if plan.request.kind is GENERATE and not fleet.has_engine("sglang", model):
+        return NoRoute(f"/generate is a route of SGLang's, and no worker that serves {model!r} runs it")
+    return NoWorker(f"no worker that serves {model!r} can take this request now", retry_after=1)
 
 
 def copies_of(plan: Plan) -> int:

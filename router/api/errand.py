@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from router.api.exchange import Exchange
     from router.api.planner import Plan
     from router.core.rank import Rank
@@ -15,14 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Errand:
-    """`copies`: answers wanted to each prompt. `attempts` have been made, `sends` of them have been written.
+    """`copies`: answers wanted to each prompt. `room` narrows ranks to those with room for one more.
 
-    `lost` are workers that have failed; `shunned` those whose pair has, it is not known by whose fault.
+    `attempts` have been made, `sends` of them have been written. `lost` are workers that have failed;
+    `shunned` those whose pair has, it is not known by whose fault.
     """
 
     plan: Plan
     exchange: Exchange
     copies: int
+    room: Callable[[list[Rank]], list[Rank]]
     lost: set[str] = field(default_factory=set)
     shunned: set[str] = field(default_factory=set)
     attempts: int = 0
@@ -31,7 +35,8 @@ class Errand:
     def among(self, ranks: list[Rank]) -> list[Rank]:
         """Return the ranks to try next."""
         left = [rank for rank in ranks if rank.worker not in self.lost]
-        return [rank for rank in left if rank.worker not in self.shunned] or left
+        left = [rank for rank in left if rank.worker not in self.shunned] or left
+        return self.room(left) or left  # rather one too many than none
 
     def failed(self, failed: HalfFailed, choice: Choice) -> None:
         """Take note of an attempt that came to nothing."""

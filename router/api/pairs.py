@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from router.api.retries import Retries
     from router.core.cost import Candidate
     from router.core.ledger import Ledger
+    from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
     from router.observe.story import Story
@@ -57,6 +58,7 @@ class PairDispatcher:
         *,
         retries: Retries,
         hold_seconds: float,
+        room: Callable[[list[Rank]], list[Rank]],
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
@@ -65,11 +67,12 @@ class PairDispatcher:
         self._alone = alone
         self._retries = retries
         self._hold_seconds = hold_seconds
+        self._room = room
         self._clock = asyncio.get_running_loop().time
 
     async def dispatch(self, plan: Plan, exchange: Exchange) -> None:
         """Have a request answered. Raises RouterError while nothing has been answered."""
-        errand = Errand(plan, exchange, copies_of(plan))
+        errand = Errand(plan, exchange, copies_of(plan), self._room)
         choice: Choice | None = self._choose(errand) or await self._coming(errand)
         while choice is not None:
             try:
@@ -134,7 +137,7 @@ class PairDispatcher:
         """Return the choice where there is none now: waits only for paused workers."""
         model = errand.plan.request.model
         route = self._fleet.route(model)
-        if route.paused and not route.serves:
+        if self._fleet.is_paused(model):
             route = await self._fleet.wait_for(model, self._hold_seconds)
         choice = self._choose(errand)
         if choice is None:

@@ -113,6 +113,16 @@ class Fleet:
         said = self.worker_of(rank).description
         return said.engine if said is not None else None
 
+    def has_engine(self, engine: EngineName, model: str) -> bool:
+        """Say whether any worker of a base model runs an engine."""
+        descriptions = [worker.description for worker in self.workers.values()]
+        return any(said and said.model == model and said.engine == engine for said in descriptions)
+
+    def is_paused(self, model: str | None) -> bool:
+        """Say whether nobody serves a model now, and somebody will. Raises as `route` does."""
+        route = self.route(model)
+        return route.paused and not route.serves
+
     def _adapters(self, rank: Rank) -> Mapping[str, str]:
         said = self.worker_of(rank).description
         return said.adapters if said is not None else {}

@@ -180,7 +180,11 @@ class Connection(asyncio.Protocol):
         """Collect a header of the head; trailers, which come after it, are dropped."""
         response = self._response
         if not response.begun:
-            response.headers.append((name.lower(), value))
+            name = name.lower()
+            if name == b"transfer-encoding" and value.lower() != b"chunked":
+                # What else it says goes with this connection only, so the client could not read the body.
+                raise httptools.HttpParserError("a coding that was not asked for")
+            response.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Begin the answer, unless this is a 1xx, which only announces it."""

@@ -206,12 +206,43 @@ async def test_room_that_several_ends_leave_at_once_is_given_to_no_more_than_it_
     assert workers.admission.waiting == 2
 
 
-async def test_what_goes_to_a_pair_is_counted_in_all_only() -> None:
-    workers = Workers(Capacity(in_all=2, per_worker=1), "w")
-    assert workers.admission.take_anywhere("m")
+async def test_what_goes_to_a_pair_is_counted_in_all() -> None:
+    workers = Workers(Capacity(in_all=2), "w")
+    assert workers.admission.take_place("m")
     await workers.ask("a")
-    pair = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks, anywhere=True))
+    pair = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks))
     await asyncio.sleep(0)
-    assert not workers.admission.take_anywhere("m")
+    assert not workers.admission.take_place("m")
     workers.admission.leave()
     assert len(await pair) == 1
+
+
+async def test_who_waits_when_all_are_paused_is_held_for_the_pause_and_then_told_of_it() -> None:
+    workers = Workers(Capacity(in_all=1, seconds=0.01, paused_seconds=0.01), "w")
+    await workers.ask("a")
+    paused = True
+    with pytest.raises(NoWorker, match="paused"):
+        await workers.admission.wait("m", 0, workers.ranks, lambda: paused)
+    held = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks, lambda: paused))
+    paused = False
+    with pytest.raises(QueueFull, match="in time"):
+        await held
+
+
+async def test_who_waits_for_a_pause_goes_on_when_it_ends() -> None:
+    workers = Workers(Capacity(in_all=1, seconds=0.0, paused_seconds=60.0), "w")
+    await workers.ask("a")
+    held = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks, lambda: True))
+    await asyncio.sleep(0.01)
+    assert not held.done()
+    workers.end("w")
+    assert await held == workers.ranks()
+
+
+def test_a_priority_that_is_none_is_refused_also_where_nobody_waits() -> None:
+    with pytest.raises(BadRequest, match="x-kv-router-priority"):
+        asyncio.run(_checked())
+
+
+async def _checked() -> None:
+    Workers(Capacity(), "w").admission.check([(b"x-kv-router-priority", b"high")])

@@ -24,7 +24,14 @@ P0, P1, D0, D1 = (a_rank(name) for name in ("p0", "p1", "d0", "d1"))
 
 def an_errand() -> Errand:
     nothing: Any = None  # neither the plan nor the exchange is looked at
-    return Errand(nothing, nothing, 1)
+    return Errand(nothing, nothing, 1, lambda ranks: ranks)
+
+
+def test_who_has_room_is_asked_first() -> None:
+    nothing: Any = None
+    room = Errand(nothing, nothing, 1, lambda ranks: [rank for rank in ranks if rank is P1])
+    assert room.among([P0, P1]) == [P1]
+    assert room.among([P0]) == [P0]
 
 
 def a_failure(rank: Rank, code: int | None = None, *, own: bool = False) -> HalfFailed:

@@ -262,3 +262,10 @@ async def test_metrics_tell_what_has_happened() -> None:
         assert "kv_router_cached_tokens_total 48.0" in text
         assert "kv_router_overlap_tokens_total 48.0" in text
         assert f'kv_router_worker_state{{state="ready",worker="{workers.workers[0]["url"]}"}} 1.0' in text
+
+
+async def test_a_route_that_no_worker_of_the_model_has_is_not_found() -> None:
+    async with both("--engine", "vllm", count=1) as (_, _, client):
+        answer = await client.post("/generate", json={"model": "stand-in", "input_ids": [1]})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_route")
+        assert "SGLang" in answer.json()["error"]["message"]

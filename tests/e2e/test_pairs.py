@@ -261,3 +261,17 @@ async def test_a_request_waits_for_a_half_that_is_paused(half: str) -> None:
         asked = asyncio.create_task(found.client.post("/v1/completions", json=body()))
         await direct.post(f"{url}/continue_generation", json={})
         assert (await asked).status_code == 200
+
+
+@ENGINES
+async def test_no_half_has_more_requests_than_a_worker_may_have(engine: str) -> None:
+    options = ("--max-worker-inflight", "2")
+    async with pairs(engine, *SLOW, prefill=2, router_options=options) as found:
+        asked = [asyncio.create_task(found.client.post("/v1/completions", json=body())) for _ in range(8)]
+        most = 0
+        while not all(task.done() for task in asked):
+            (load,) = await found.loads("decode")
+            most = max(most, load[0])
+        assert {(await task).status_code for task in asked} == {200}
+        assert most == 2
+        await found.rest()
