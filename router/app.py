@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
@@ -29,6 +30,9 @@ from router.core.breaker import BreakerRules
 from router.core.cost import POLICIES, Weights
 from router.errors import ConfigError
 from router.fleet.allowed import Allowed
+from router.fleet.discovery.discovery import Discovery
+from router.fleet.discovery.reconciler import Reconciler
+from router.fleet.discovery.sources import sources_of
 from router.fleet.fleet import Fleet
 from router.fleet.limits import ViewLimits
 from router.fleet.membership import Membership
@@ -47,11 +51,12 @@ from router.proxy.limits import Limits
 from router.proxy.upstream import Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from fastapi import FastAPI
 
     from router.config import Config
+    from router.fleet.discovery.wanted import Source
     from router.observe.rows import WorkerRow
     from router.observe.story import Observer
 
@@ -61,7 +66,7 @@ _COLLECT_AFTER = 50_000
 _log = logging.getLogger(__name__)
 
 
-def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
+def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Sequence[Source]) -> Edge:
     """Return the application; needs a running loop."""
     metrics = Metrics()
     limits = _limits(config)
@@ -87,6 +92,8 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
         ),
     )
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
+    reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
+    discovery = Discovery(reconciler, sources, config.workers)
     metrics.index = fleet.index.size
     reader = PromptReader()
     policy = POLICIES[config.policy]
@@ -103,12 +110,14 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front) -> Edge:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         fleet.start()
+        discovery.start()
         watch = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
         try:
             yield
         finally:
             if watch is not None:
                 watch.cancel()
+            await discovery.close()
             await membership.close()
             await fleet.close()
             await tokenizers.close()
@@ -206,7 +215,8 @@ class _Stop:
 def run(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Raises ConfigError for what cannot be opened or loaded."""
     logs.configure(config.log_level)
-    if not config.workers and not config.worker_allow:
+    sources = sources_of(config, os.environ)
+    if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")
     front = Front(config)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
@@ -215,7 +225,7 @@ def run(config: Config) -> None:
     _spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, tokenizers, listening, front, stop))
+        runner.run(_serve(config, tokenizers, listening, front, stop, sources))
 
 
 def _open_as_many_files_as_allowed() -> None:
@@ -252,14 +262,19 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _serve(
-    config: Config, tokenizers: TokenizerStore, listening: socket.socket, front: Front, stop: _Stop
+    config: Config,
+    tokenizers: TokenizerStore,
+    listening: socket.socket,
+    front: Front,
+    stop: _Stop,
+    sources: Sequence[Source],
 ) -> None:
     host, port = listening.getsockname()[:2]
     _log.info("listening on %s://%s:%d", front.scheme, f"[{host}]" if ":" in host else host, port)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(logs.log_lost_exception)
     loop.add_signal_handler(signal.SIGHUP, front.reload)
-    edge = build(config, tokenizers, front)
+    edge = build(config, tokenizers, front, sources)
     tls = front.tls
     server = Server(
         uvicorn.Config(

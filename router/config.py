@@ -42,6 +42,7 @@ def _read_route_limits(value: str | dict[object, object]) -> RouteLimits:
     return parse_route_limits(value) if isinstance(value, str) else route_limits_from_mapping(value)
 
 
+LABEL = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 HOST = word("a host name or address", "HOST", r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?")
 NETWORK = Kind("a range of addresses such as 10.0.0.0/8", _read_network, "CIDR")
 WORKER = Kind("URL[,setting=value...]", _read_worker, "WORKER", takes=(str, dict))
@@ -59,8 +60,8 @@ class Config:
             WORKER,
             "A worker's URL, followed by what it should not be asked for itself: kv=tcp://host:port,"
             "replay=tcp://host:port,topic=T,block-size=N,dp=N,engine=sglang|vllm,role=both|prefill|decode,"
-            "bind=true. Repeat the flag for every worker; the variable holds several, separated by spaces; "
-            "the file a list of such texts or of mappings with url and the same keys",
+            "bind=true,model=ANOTHER-NAME. Repeat the flag for every worker; the variable holds several, "
+            "separated by spaces; the file a list of such texts or of mappings with url and the same keys",
             repeated=True,
         ),
     ]
@@ -353,6 +354,91 @@ class Config:
             "seconds",
         ),
     ] = 30.0
+    worker_file: Annotated[
+        str | None,
+        Setting(
+            PATH,
+            "YAML or JSON file with a list of workers, as texts or mappings like those of the --config file; "
+            "it is followed: workers that are added, changed or removed there come and go within a second",
+        ),
+    ] = None
+    discover: Annotated[
+        str,
+        Setting(
+            one_of(("off", "kubernetes")),
+            "Follow the workers of a Kubernetes cluster, as the settings kubernetes-* say; with "
+            "--worker-allow only those within its ranges",
+        ),
+    ] = "off"
+    kubernetes_selector: Annotated[
+        str | None,
+        Setting(
+            word("a label selector such as app=vllm,tier in (a,b)", "SELECTOR", r"[ -~]+"),
+            "Labels of the pods, or of the EndpointSlices, that are workers",
+        ),
+    ] = None
+    kubernetes_namespaces: Annotated[
+        tuple[str, ...],
+        Setting(
+            word("a namespace, or * for all", "NAMESPACE", r"\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
+            "Namespace that they are in; repeat the flag for several; the router's own without it",
+            repeated=True,
+        ),
+    ] = ()
+    kubernetes_kind: Annotated[
+        str,
+        Setting(
+            one_of(("pods", "endpointslices")),
+            "What is followed: pods, or EndpointSlices (the selector kubernetes.io/service-name=NAME means "
+            "those of a Service)",
+        ),
+    ] = "pods"
+    kubernetes_port: Annotated[
+        str | None,
+        Setting(
+            word("a port's number or name", "PORT", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
+            "Port that the engines serve on; the first that is declared without it. The annotation "
+            "kv-router/port of a pod, or of a slice, is stronger, as are kv-router/kv-port, replay-port, "
+            "scheme, role, model, engine, topic, block-size and dp",
+        ),
+    ] = None
+    kubernetes_kv_port: Annotated[
+        int, Setting(integer(0, 65535), "Port of rank 0's KV events; 0 is what the worker says itself")
+    ] = 0
+    kubernetes_replay_port: Annotated[
+        int, Setting(integer(0, 65535), "Port of rank 0's replay of events; 0 is what the worker says")
+    ] = 0
+    kubernetes_role_label: Annotated[
+        str | None,
+        Setting(
+            word("a label's name", "LABEL", LABEL),
+            "Label that holds the role of a worker: prefill, decode or both",
+        ),
+    ] = "kv-router/role"
+    kubernetes_model_label: Annotated[
+        str | None,
+        Setting(
+            word("a label's name", "LABEL", LABEL),
+            "Label that holds a name which requests may use for the model, besides those the worker says",
+        ),
+    ] = None
+    kubernetes_api: Annotated[
+        str | None,
+        Setting(
+            word("http://host:port or https://host:port", "URL", r"https?://[!-~]+"),
+            "API server, such as http://127.0.0.1:8001 of kubectl proxy; in a pod the cluster's without it",
+        ),
+    ] = None
+    kubernetes_token: Annotated[
+        str | None,
+        Setting(
+            PATH, "File of the token that the API server wants; in a pod the service account's without it"
+        ),
+    ] = None
+    kubernetes_ca: Annotated[
+        str | None,
+        Setting(PATH, "PEM file of the authorities that the API server's certificate must be signed by"),
+    ] = None
 
 
 HINTS = get_type_hints(Config, include_extras=True)
@@ -432,10 +518,11 @@ def _read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
 
 
 def _check_workers(config: Config) -> None:
-    if not config.workers and config.admin_key is None:
+    elsewhere = config.worker_file is not None or config.discover != "off" or config.admin_key is not None
+    if not config.workers and not elsewhere:
         raise ConfigError(
             "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
-            "(or --admin-key, to add them later)"
+            "(or --worker-file, --discover, or --admin-key, to add them later)"
         )
     counted = Counter(worker.url.rstrip("/") for worker in config.workers)
     for url, times in counted.items():

@@ -33,6 +33,15 @@ def read_file(path: str) -> dict[str, Given]:
     }
 
 
+def read_list(path: str) -> list[Given]:
+    """Return the items of a file that is a list. Raises ConfigError as `read_file` does."""
+    root = _compose(path)
+    if not isinstance(root, yaml.SequenceNode):
+        got = "nothing" if root is None else _kind(root)
+        raise ConfigError(f"{path}: expected a list, [] for an empty one, got {got}")
+    return [Given(_place(path, item), _item(path, item)) for item in root.value]
+
+
 def _compose(path: str) -> yaml.Node | None:
     try:
         text = Path(path).read_text("utf-8-sig")

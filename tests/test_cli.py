@@ -56,7 +56,7 @@ def refusal(*arguments: str, **environ: str) -> str:
             [],
             (
                 "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
-                "(or --admin-key, to add them later)"
+                "(or --worker-file, --discover, or --admin-key, to add them later)"
             ),
         ),
     ],

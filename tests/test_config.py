@@ -240,7 +240,7 @@ def test_no_worker_at_all_is_refused(path: Path, file: str | None) -> None:
     message = refusal(path, file, environ={"KV_ROUTER_WORKER": ""})
     assert message == (
         "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
-        "(or --admin-key, to add them later)"
+        "(or --worker-file, --discover, or --admin-key, to add them later)"
     )
 
 

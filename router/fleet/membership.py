@@ -1,18 +1,22 @@
 """Workers that come and go while the router runs: added, drained, removed, without touching other streams.
 
-A worker that is drained takes no new requests and is otherwise looked after as before. One that is removed is
-drained first; what it still has to do may take so long, then it is cut, and nothing of it is left.
+A worker that is drained takes no new requests and is otherwise looked after as before. One that is removed
+is drained first; what it still has to do may take so long, then it is cut, and nothing of it is left. One
+that is replaced, by another process or other settings behind the same URL, has the same time for its
+requests, but is out of sight at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.errors import Busy
 from router.fleet.allowed import Confined
+from router.fleet.roster import release
 
 if TYPE_CHECKING:
     from router.fleet.allowed import Allowed
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 # How often a worker that is to be removed is looked at: whether it is done.
 _LOOK_SECONDS = 0.02
+_log = logging.getLogger(__name__)
 _BY_OPERATOR, _REMOVED = "by the operator", "it is being removed"
 
 
@@ -31,6 +36,11 @@ class _Leaving:
 
     until: float
     task: asyncio.Task[int]
+    kept: bool = False
+
+    def is_over(self) -> bool:
+        """Whether the worker need not be waited for any longer."""
+        return self.kept or time.monotonic() >= self.until
 
 
 class Membership:
@@ -41,6 +51,7 @@ class Membership:
         self._allowed = allowed
         self._drain_seconds = drain_seconds
         self._leaving: dict[str, _Leaving] = {}
+        self._retired: set[asyncio.Task[None]] = set()
 
     async def add(self, spec: WorkerSpec) -> Worker:
         """Take a worker in, if all of its addresses are allowed; it takes requests once it is up.
@@ -49,6 +60,25 @@ class Membership:
         """
         confined = await Confined.at(self._allowed, spec)
         return self._roster.enter(await confined.spec(spec), confined)
+
+    def enter(self, spec: WorkerSpec, confined: Confined | None) -> Worker:
+        """Take a worker in on the operator's own word. Raises WorkerExists."""
+        return self._roster.enter(spec, confined)
+
+    async def replace(self, worker: Worker, spec: WorkerSpec, confined: Confined | None) -> Worker:
+        """Put another worker in the place of one, whose requests may still take the time of a removal.
+
+        Raises Busy for one that is being removed.
+        """
+        if worker.url in self._leaving:
+            raise Busy(f"the worker {worker.url} is being removed", param="url")
+        try:
+            await self._roster.retire(worker)
+        finally:
+            task = asyncio.ensure_future(self._release(worker))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+        return self._roster.enter(spec, confined)
 
     def drain(self, worker: Worker) -> None:
         """Send no more requests to a worker; those that it has go on."""
@@ -64,7 +94,8 @@ class Membership:
     async def remove(self, worker: Worker, seconds: float | None = None) -> int:
         """Remove a worker once it has nothing left to do, or after so many seconds; return what was cut.
 
-        It goes on when the caller has gone; a second call can only shorten the time.
+        It goes on when the caller has gone; a second call can only shorten the time. Raises Busy for one that
+        is to be kept after all.
         """
         until = time.monotonic() + (self._drain_seconds if seconds is None else seconds)
         leaving = self._leaving.get(worker.url)
@@ -75,9 +106,17 @@ class Membership:
         leaving.until = min(leaving.until, until)
         return await asyncio.shield(leaving.task)
 
+    async def keep(self, worker: Worker) -> None:
+        """Give up the removal of a worker, if one is under way, and send requests there again."""
+        leaving = self._leaving.get(worker.url)
+        if leaving is not None:
+            leaving.kept = True
+            await asyncio.gather(leaving.task, return_exceptions=True)
+            worker.drain("")
+
     async def close(self) -> None:
         """Give up what is under way: the fleet is being closed, with every worker in it."""
-        tasks = [leaving.task for leaving in self._leaving.values()]
+        tasks = [*(leaving.task for leaving in self._leaving.values()), *self._retired]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -86,11 +125,29 @@ class Membership:
         try:
             # Who had chosen the worker a moment ago has sent its request by the next turn of the loop.
             await asyncio.sleep(0)
-            # Looking is cheaper than having each request tell that it has ended.
-            while worker.busy() and time.monotonic() < self._leaving[worker.url].until:  # noqa: ASYNC110 - see above
-                await asyncio.sleep(_LOOK_SECONDS)
+            leaving = self._leaving[worker.url]
+            await _done(worker, leaving)
+            if leaving.kept:
+                raise Busy(f"the worker {worker.url} is wanted again", param="name")
             cut = worker.requests()
             await self._roster.leave(worker)
         finally:
-            del self._leaving[worker.url]
+            self._leaving.pop(worker.url, None)
         return cut
+
+    async def _release(self, worker: Worker) -> None:
+        try:
+            async with asyncio.timeout(self._drain_seconds):
+                while worker.busy():  # noqa: ASYNC110 - see `_done`
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            _log.warning("worker %s: %d requests to what was there before are cut", worker.url, worker.busy())
+        finally:
+            await release(worker)
+
+
+async def _done(worker: Worker, leaving: _Leaving) -> None:
+    """Return once a worker has nothing to do, its time is over, or it is to be kept."""
+    # Looking is cheaper than having each request tell that it has ended.
+    while worker.busy() and not leaving.is_over():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(_LOOK_SECONDS)

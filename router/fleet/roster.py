@@ -66,7 +66,7 @@ class Roster:
 
     def enter(self, spec: WorkerSpec, confined: Confined | None = None) -> Worker:
         """Take a worker in, one that is `confined` to addresses that were checked. Raises WorkerExists."""
-        if any(_place(url) == _place(spec.url) for url in self.workers):
+        if any(place_of(url) == place_of(spec.url) for url in self.workers):
             raise WorkerExists(f"the worker {spec.url} is there already", param="url")
         worker = self._worker(spec, confined.address if confined is not None else None)
         self.workers[spec.url] = worker
@@ -79,18 +79,27 @@ class Roster:
 
     async def leave(self, worker: Worker) -> None:
         """Let go of a worker and of all that it holds here; requests it still has end with an error."""
+        try:
+            await self.retire(worker)
+        finally:
+            await release(worker)
+
+    async def retire(self, worker: Worker) -> None:
+        """Take a worker out, with its streams and views; requests it still has go on until its `release`.
+
+        Its URL is free then for another one.
+        """
         self._supervisors.pop(worker.url, None)
         task = self._tasks.pop(worker.url, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        self.workers.pop(worker.url, None)
-        self._on_change()
         try:
-            await worker.upstream.close()
-            await worker.side.close()
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         finally:
+            if self.workers.get(worker.url) is worker:
+                del self.workers[worker.url]
             worker.close()
+            self._on_change()
 
     async def close(self) -> None:
         """Let go of all."""
@@ -114,6 +123,13 @@ class Roster:
         self._tasks[url] = asyncio.ensure_future(self._supervisors[url].run())
 
 
-def _place(url: str) -> tuple[str, int, bool, bytes]:
+async def release(worker: Worker) -> None:
+    """Close the connections to a worker that has been retired; what is under way ends with an error."""
+    await worker.upstream.close()
+    await worker.side.close()
+
+
+def place_of(url: str) -> tuple[str, int, bool, bytes]:
+    """Return what two URLs of the same worker have in common, however they are spelled."""
     origin = parse_origin(url)
     return origin.host, origin.port, origin.secure, origin.prefix

@@ -115,7 +115,9 @@ def _names(worker: Worker) -> list[tuple[str, str | None]]:
     said = worker.description
     if said is None:
         return []
-    names: list[tuple[str, str | None]] = [(name, None) for name in (said.model, *said.aliases)]
+    given = (worker.spec.model,) if worker.spec.model is not None else ()
+    own = dict.fromkeys((said.model, *said.aliases, *given))
+    names: list[tuple[str, str | None]] = [(name, None) for name in own]
     if said.engine == "sglang":
         # SGLang (0.5.23) looks for an adapter behind a colon only; its name alone means the base model.
         return names + [(f"{said.model}:{name}", name) for name in said.adapters]

@@ -24,7 +24,7 @@ Choice = TypeVar("Choice", bound=str)
 
 ENGINES: tuple[EngineName, ...] = ("sglang", "vllm")
 ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
-SETTINGS = ("kv", "replay", "topic", "block-size", "dp", "engine", "role", "bind")
+SETTINGS = ("kv", "replay", "topic", "block-size", "dp", "engine", "role", "bind", "model")
 # More data-parallel ranks than this in one worker is a slip; it also bounds the sockets that we open.
 MOST_RANKS = 1024
 MOST_BLOCK_TOKENS = 1 << 20
@@ -40,7 +40,7 @@ class WorkerSpec:
     addresses (rank r: port + r), or those of all ranks with `|` between them; a wildcard host in them means
     the URL's host or, in `kv` with `bind`, every interface of this machine. `block_size` is in tokens, `dp`
     counts ranks. `role` "both" leaves the word to the worker. `bind`: the engine's publisher connects, so
-    the router binds.
+    the router binds. `model` is a name that requests may use besides those that the worker says.
     """
 
     url: str
@@ -52,6 +52,7 @@ class WorkerSpec:
     engine: EngineName | None = None
     role: Role = "both"
     bind: bool = False
+    model: str | None = None
 
     @property
     def host(self) -> str:
@@ -60,7 +61,7 @@ class WorkerSpec:
 
 
 def parse_worker(text: str) -> WorkerSpec:
-    """Read `URL,kv=tcp://host:port,replay=...,topic=T,block-size=N,dp=N,engine=E,role=R,bind=true`.
+    """Read `URL,kv=tcp://host:port,replay=...,topic=T,block-size=N,dp=N,engine=E,role=R,bind=true,model=M`.
 
     Raises ConfigError, one line, naming the setting at fault and what was expected.
     """
@@ -118,6 +119,7 @@ class _Settings:
             engine=self._choice("engine", ENGINES),
             role=self._choice("role", ROLES) or "both",
             bind=self._flag("bind"),
+            model=self._text("model") or None,
         )
 
     def _text(self, name: str) -> str | None:

@@ -100,6 +100,14 @@ async def test_a_worker_that_is_not_up_yet_joins_when_it_comes() -> None:
         assert [rank.worker for rank in fleet.route("tiny").ranks] == [worker.url]
 
 
+async def test_a_name_of_the_model_that_the_operator_gives_is_one_more() -> None:
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url, model="small") as fleet:
+        await until(lambda: fleet.ready)
+        assert [rank.worker for rank in fleet.route("small").ranks] == [worker.url]
+        assert [rank.worker for rank in fleet.route("tiny").ranks] == [worker.url]
+        assert fleet.route(None).model == "tiny"
+
+
 async def test_a_worker_without_events_says_that_it_has_only_predictions() -> None:
     async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
         await until(lambda: fleet.ready)

@@ -1,0 +1,91 @@
+"""A file with a list of workers, YAML or JSON, looked at a few times a second.
+
+It is read once it has stood still for a look, so that half of one that is being written is not taken for the
+whole; who replaces it by a rename need not care. One that cannot be read, or holds something wrong, changes
+nothing, and that is said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from router.config_file import read_list
+from router.errors import ConfigError
+from router.fleet.discovery.wanted import as_wanted
+from router.fleet.roster import place_of
+from router.fleet.spec import WorkerSpec, from_mapping, parse_worker
+
+if TYPE_CHECKING:
+    from router.fleet.discovery.wanted import Tell
+    from router.setting import Given
+
+LOOK_SECONDS = 0.2
+_log = logging.getLogger(__name__)
+
+
+def read_workers(path: str) -> list[WorkerSpec]:
+    """Return the workers of a file: a list of what --worker takes, or of mappings with url and the same keys.
+
+    Raises ConfigError, one line, with path and line.
+    """
+    workers: dict[object, WorkerSpec] = {}
+    for given in read_list(path):
+        spec = _spec(given)
+        if place_of(spec.url) in workers:
+            raise ConfigError(f"{given.source}: worker {spec.url} is given twice")
+        workers[place_of(spec.url)] = spec
+    return list(workers.values())
+
+
+def _spec(given: Given) -> WorkerSpec:
+    try:
+        if isinstance(given.value, dict):
+            return from_mapping(dict(given.value.items()))
+        return parse_worker(str(given.value))
+    except ConfigError as error:
+        raise ConfigError(f"{given.source}: {error.message}") from None
+
+
+class FileSource:
+    """Raises ConfigError, one line, when the file cannot be used at the start."""
+
+    def __init__(self, path: str) -> None:
+        self.name = f"file {path}"
+        self._path = path
+        self._seen = stamp(path)
+        self._workers = read_workers(path)
+
+    async def run(self, tell: Tell) -> None:
+        """Follow the file."""
+        tell(as_wanted(self._workers))
+        while True:
+            self._seen = await settled(self._path, self._seen)
+            try:
+                workers = read_workers(self._path)
+            except ConfigError as error:
+                _log.error("the workers stay what they were: %s", error.message)
+            else:
+                tell(as_wanted(workers))
+
+
+async def settled(path: str, seen: tuple[int, ...]) -> tuple[int, ...]:
+    """Wait until a file is another than was `seen`, and the same for two looks; return its new stamp."""
+    before = seen
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = stamp(path)
+        if now == before != seen:
+            return now
+        before = now
+
+
+def stamp(path: str) -> tuple[int, ...]:
+    """Return what changes with a file, also when another one takes its place; () when there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,82 @@
+"""The workers of a cluster: one watch for each namespace, one set for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from router.errors import ConfigError
+from router.fleet.discovery.kubernetes.objects import EndpointSlice, Pod
+from router.fleet.discovery.kubernetes.reading import of_pod, of_slice
+from router.fleet.discovery.kubernetes.settings import EVERY
+from router.fleet.discovery.kubernetes.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from router.fleet.discovery.kubernetes.settings import Api, Seek
+    from router.fleet.discovery.wanted import Tell, Wanted
+
+_ROOTS = {"pods": "/api/v1", "endpointslices": "/apis/discovery.k8s.io/v1"}
+_log = logging.getLogger(__name__)
+
+
+class KubernetesSource:
+    """Follows what `seek` says at `api`."""
+
+    name = "kubernetes"
+
+    def __init__(self, api: Api, seek: Seek) -> None:
+        self._api = api
+        self._seek = seek
+        self._watches: list[Watch[Pod] | Watch[EndpointSlice]] = []
+        self._refused: dict[str, str] = {}
+
+    async def run(self, tell: Tell) -> None:
+        """Follow all namespaces."""
+
+        def changed() -> None:
+            tell(list(self._wanted()))
+
+        self._watches = [self._watch(path, changed) for path in self._paths()]
+        async with asyncio.TaskGroup() as tasks:
+            for watch in self._watches:
+                tasks.create_task(watch.run())
+
+    def _watch(self, path: str, changed: Callable[[], None]) -> Watch[Pod] | Watch[EndpointSlice]:
+        selector = self._seek.selector
+        if self._seek.kind == "pods":
+            return Watch(self._api, path, selector, Pod, changed)
+        return Watch(self._api, path, selector, EndpointSlice, changed)
+
+    def _paths(self) -> list[str]:
+        root, kind = _ROOTS[self._seek.kind], self._seek.kind
+        if EVERY in self._seek.namespaces:
+            return [f"{root}/{kind}"]
+        return [f"{root}/namespaces/{quote(name, safe='')}/{kind}" for name in self._seek.namespaces]
+
+    def _wanted(self) -> Iterator[Wanted]:
+        """Yield each process once: a pod can be in several slices, with several addresses."""
+        seen: set[str] = set()
+        refused: dict[str, str] = {}
+        for watch in self._watches:
+            for key, found in watch.objects.items():
+                for wanted in self._read(key, found, refused):
+                    name = wanted.process or wanted.spec.url
+                    if name not in seen:
+                        seen.add(name)
+                        yield wanted
+        self._refused = refused
+
+    def _read(self, key: str, found: Pod | EndpointSlice, refused: dict[str, str]) -> list[Wanted]:
+        """Return the workers of one object; what is wrong with it is said once."""
+        try:
+            read = of_pod(found, self._seek) if isinstance(found, Pod) else of_slice(found, self._seek)
+            return list(read)
+        except ConfigError as error:
+            refused[key] = error.message
+            if self._refused.get(key) != error.message:
+                _log.error("discovery: %s; it is left out", error.message)
+            return []
