@@ -52,6 +52,7 @@ from router.proxy.upstream import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from types import FrameType
 
     from fastapi import FastAPI
 
@@ -173,16 +174,46 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Seq
     if config.admin_key is not None:
         control.include_router(admin_routes(fleet, membership, config.admin_key))
     return Edge(
-        completions, control, stopping=fleet.stop_waiting, forwarding=front.forwarding, door=front.door
+        completions,
+        control,
+        leaving=fleet.leave,
+        stopping=fleet.stop_waiting,
+        forwarding=front.forwarding,
+        door=front.door,
     )
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which calls `stopping` before it waits for the requests under way."""
+    """uvicorn's server, which calls `stopping` before it waits for the requests under way.
 
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+    Told to stop it calls `leaving` at once, and goes on for `leave_seconds` before it stops.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        stopping: Callable[[], None],
+        *,
+        leaving: Callable[[], None],
+        leave_seconds: float,
+    ) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._leaving = leaving
+        self._leave_seconds = leave_seconds
+        self._loop = asyncio.get_running_loop()
+        self._told = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal to stop; a second one ends the time that the first has left."""
+        first, self._told = not self._told, True
+        self._leaving()
+        if first and self.started and self._leave_seconds:
+            _log.info("stopping in %g s; /ready says so already", self._leave_seconds)
+            leave = partial(super().handle_exit, sig, frame)
+            self._loop.call_soon_threadsafe(self._loop.call_later, self._leave_seconds, leave)
+        else:
+            super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; end what has been started at once if it was to stop meanwhile, which uvicorn would leave."""
@@ -292,6 +323,8 @@ async def _serve(
             ssl_context_factory=None if tls is None else lambda *_: tls.context,
         ),
         edge.stopping,
+        leaving=edge.leaving,
+        leave_seconds=config.leave_seconds,
     )
     stop.server = server
     server.should_exit = stop.asked

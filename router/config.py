@@ -164,9 +164,17 @@ class Config:
             "seconds",
         ),
     ] = 60.0
+    leave_seconds: Annotated[
+        float,
+        Setting(
+            number(0, 3600),
+            "How long the router goes on after SIGTERM, with 503 from /ready, so that balancers turn away",
+            "seconds",
+        ),
+    ] = 0.0
     grace_seconds: Annotated[
         int,
-        Setting(integer(0, 3600), "How long requests under way may take to end after SIGTERM", "seconds"),
+        Setting(integer(0, 3600), "How long requests under way may take to end after that", "seconds"),
     ] = 30
     admin_key: Annotated[
         str | None,

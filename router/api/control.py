@@ -99,7 +99,8 @@ def _add_fleet_routes(
         """200 once one worker can take traffic."""
         if fleet.ready:
             return Response(b'{"status":"ready"}', media_type=_JSON)
-        return error_answer(NoWorker("no worker can take traffic yet", retry_after=1))
+        why = "the router is stopping" if fleet.leaving else "no worker can take traffic yet"
+        return error_answer(NoWorker(why, retry_after=1))
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:

@@ -29,18 +29,20 @@ if TYPE_CHECKING:
 
 
 class Edge:
-    """An application for `EdgeProtocol`; `stopping` is to be called once no more requests are taken.
+    """An application for `EdgeProtocol`.
 
-    `door` is None where no keys are asked for.
+    `leaving` is to be called once the router knows that it will stop, `stopping` once no more requests are
+    taken. `door` is None where no keys are asked for.
     """
 
-    __slots__ = ("_control", "_door", "_other", "_routes", "forwarding", "stopping")
+    __slots__ = ("_control", "_door", "_other", "_routes", "forwarding", "leaving", "stopping")
 
     def __init__(
         self,
         completions: Completions,
         control: ASGIApp,
         *,
+        leaving: Callable[[], None],
         stopping: Callable[[], None],
         forwarding: Forwarding,
         door: Door | None = None,
@@ -50,6 +52,7 @@ class Edge:
         self._routes = {path: _served(completions, kind, door) for path, kind in ROUTED.items()}
         self._other = _served(completions, Kind.OTHER, door)
         self.forwarding = forwarding
+        self.leaving = leaving
         self.stopping = stopping
 
     def handler(self, method: bytes, path: str) -> Handler | None:

@@ -59,7 +59,7 @@ class Fleet:
         self._routes: dict[str, Route] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._sync: asyncio.Future[Any] | None = None
-        self._stopping = False
+        self.leaving = self._stopping = False
         self.on_change: Callable[[], object] | None = None
         self._breaker = breaker or BreakerRules()
         self.roster = Roster(
@@ -96,8 +96,8 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether one worker, or one pair of them, can take traffic."""
-        return any(route.serves for route in self._table().values())
+        """Whether one worker, or one pair of them, can take traffic, and the router is here to stay."""
+        return not self.leaving and any(route.serves for route in self._table().values())
 
     def with_adapter(self, ranks: list[Rank], adapter: str) -> list[Rank]:
         """Return the ranks whose workers list an adapter; all of them where none does."""
@@ -210,6 +210,10 @@ class Fleet:
             raise Busy("another weight sync is under way")
         self._sync = asyncio.ensure_future(run)
         return await asyncio.shield(self._sync)
+
+    def leave(self) -> None:
+        """Be ready for nothing new: the router will stop. What comes all the same is served."""
+        self.leaving = True
 
     def stop_waiting(self) -> None:
         """Let go of the requests that wait for a paused worker: the router is stopping."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.e2e.processes import joined, router
-from tests.waiting import until
+from tests.e2e.processes import both, joined, router
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -118,3 +118,20 @@ async def test_a_router_told_to_stop_as_it_starts_ends_well(number: signal.Signa
             front.process.send_signal(number)
             assert await front.process.wait() == 0
         assert not any(b"Traceback" in line for line in front.log)
+
+
+async def test_a_router_that_will_leave_says_so_and_serves_on_until_then() -> None:
+    options = ("--leave-seconds", "60")
+    async with both(count=1, router_options=options) as (_, front, client):
+        assert (await client.get("/ready")).status_code == 200
+        front.process.send_signal(signal.SIGTERM)
+
+        async def leaving() -> bool:
+            return (await client.get("/ready")).status_code == 503
+
+        await until_awaited(leaving, "a router that is not ready any more")
+        assert "stopping" in (await client.get("/ready")).json()["error"]["message"]
+        answer = await client.post("/v1/completions", content=BODY.replace(b"true", b"false"))
+        assert answer.status_code == 200
+        front.process.send_signal(signal.SIGTERM)
+        assert await front.process.wait() == 0
