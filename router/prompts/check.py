@@ -134,7 +134,9 @@ class SelfCheck:
             self.compared(model, engine, ours, theirs)
 
     def _note(self, model: str, engine: str, differs: str) -> None:
-        record = self.records.setdefault((model, engine), Record())
+        record = self.records.get((model, engine))
+        if record is None:
+            record = self.records[model, engine] = Record()
         changed = record.note(differs)
         self.totals["wrong" if differs else "right"] += 1
         if differs and (changed or record.latest.count(False) == 1):
