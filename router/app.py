@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 
 from router.api.admin import admin_routes
-from router.api.admission import Admission, Capacity
+from router.api.admission import Admission
 from router.api.completions import Completions
 from router.api.control import control_app
 from router.api.dispatch import Dispatcher
@@ -26,8 +26,8 @@ from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.planner import Planner
 from router.api.retries import Retries
-from router.core.breaker import BreakerRules
-from router.core.cost import POLICIES, Weights
+from router.core.cost import POLICIES
+from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
 from router.errors import ConfigError
 from router.fleet.allowed import Allowed
 from router.fleet.discovery.discovery import Discovery
@@ -38,6 +38,7 @@ from router.fleet.limits import ViewLimits
 from router.fleet.membership import Membership
 from router.fleet.snapshot import snapshot
 from router.front import Front
+from router.live import Live
 from router.observe import logs
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
@@ -47,8 +48,8 @@ from router.prompts.store import TokenizerStore
 from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
 from router.proxy.keepalive import keep_alive
-from router.proxy.limits import Limits
 from router.proxy.upstream import Upstream
+from router.reload import Reload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from router.config import Config
+    from router.config import Config, Flags
     from router.fleet.discovery.wanted import Source
     from router.observe.rows import WorkerRow
     from router.observe.story import Observer
@@ -67,10 +68,12 @@ _COLLECT_AFTER = 50_000
 _log = logging.getLogger(__name__)
 
 
-def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Sequence[Source]) -> Edge:
-    """Return the application; needs a running loop."""
+def build(
+    config: Config, tokenizers: TokenizerStore, front: Front, sources: Sequence[Source]
+) -> tuple[Edge, Live]:
+    """Return the application, and what of it takes other settings; needs a running loop."""
     metrics = Metrics()
-    limits = _limits(config)
+    limits, weights, breaker_rules = limits_of(config), weights_of(config), breaker_rules_of(config)
     fleet = Fleet(
         config.workers,
         upstream_limits=limits,
@@ -84,13 +87,7 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Seq
         probe_seconds=config.probe_seconds,
         prepare=tokenizers.prepare,
         connect=partial(Upstream, tls=front.worker_tls, key=config.worker_api_key),
-        breaker=BreakerRules(
-            failures=config.breaker_failures,
-            share=config.breaker_share,
-            outlier=config.breaker_outlier,
-            seconds=config.breaker_seconds,
-            statuses=frozenset(config.breaker_codes),
-        ),
+        breaker=breaker_rules,
     )
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
@@ -98,7 +95,7 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Seq
     metrics.index = fleet.index.size
     reader = PromptReader()
     policy = POLICIES[config.policy]
-    judge = Judge(fleet.index, policy, _weights(config), Random(), config.pd_min_uncached)
+    judge = Judge(fleet.index, policy, weights, Random(), config.pd_min_uncached)
     planner = Planner(
         fleet,
         reader,
@@ -132,24 +129,17 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Seq
         return snapshot(fleet.workers.values(), tokenizers.mode)
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
-    capacity = Capacity(
-        config.max_inflight,
-        config.max_worker_inflight,
-        config.queue_size,
-        config.queue_seconds,
-        config.hold_seconds,
-    )
-    admission = Admission(capacity, lambda rank: fleet.worker_of(rank).requests(), metrics.waits)
+    admission = Admission(capacity_of(config), lambda rank: fleet.worker_of(rank).requests(), metrics.waits)
     metrics.waiting, metrics.turned_away = (lambda: admission.waiting), admission.refused
     fleet.on_change = partial(asyncio.get_running_loop().call_soon, admission.advance)
+    retries = Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor)
     dispatcher = Dispatcher(
         fleet,
         planner,
         metrics,
         judge,
-        retries=Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor),
+        retries=retries,
         admission=admission,
-        hold_seconds=config.hold_seconds,
     )
     observers: list[Observer] = []
     completions = Completions(
@@ -173,7 +163,7 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Seq
     )
     if config.admin_key is not None:
         control.include_router(admin_routes(fleet, membership, config.admin_key))
-    return Edge(
+    edge = Edge(
         completions,
         control,
         leaving=fleet.leave,
@@ -181,6 +171,7 @@ def build(config: Config, tokenizers: TokenizerStore, front: Front, sources: Seq
         forwarding=front.forwarding,
         door=front.door,
     )
+    return edge, Live(weights, limits, breaker_rules, retries, admission, membership, discovery, front)
 
 
 class Server(uvicorn.Server):
@@ -243,8 +234,11 @@ class _Stop:
             self.server.should_exit = True
 
 
-def run(config: Config) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ConfigError for what cannot be opened or loaded."""
+def run(config: Config, flags: Flags) -> None:
+    """Serve until SIGTERM or SIGINT; `flags` still hold when the settings are read again.
+
+    Raises ConfigError for what cannot be opened or loaded.
+    """
     logs.configure(config.log_level)
     sources = sources_of(config, os.environ)
     if not config.workers and not config.worker_allow and not sources:
@@ -256,7 +250,7 @@ def run(config: Config) -> None:
     _spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, tokenizers, listening, front, stop, sources))
+        runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags))
 
 
 def _open_as_many_files_as_allowed() -> None:
@@ -299,13 +293,17 @@ async def _serve(
     front: Front,
     stop: _Stop,
     sources: Sequence[Source],
+    flags: Flags,
 ) -> None:
     host, port = listening.getsockname()[:2]
     _log.info("listening on %s://%s:%d", front.scheme, f"[{host}]" if ":" in host else host, port)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(logs.log_lost_exception)
     loop.add_signal_handler(signal.SIGHUP, front.reload)
-    edge = build(config, tokenizers, front, sources)
+    edge, live = build(config, tokenizers, front, sources)
+    reload = Reload(config, live, flags, os.environ)
+    loop.add_signal_handler(signal.SIGHUP, reload.now)
+    watch = asyncio.create_task(reload.watch())
     tls = front.tls
     server = Server(
         uvicorn.Config(
@@ -329,17 +327,4 @@ async def _serve(
     stop.server = server
     server.should_exit = stop.asked
     await server.serve(sockets=[listening])
-
-
-def _limits(config: Config) -> Limits:
-    limits = Limits(
-        connect_seconds=config.connect_seconds,
-        first_byte_seconds=config.first_byte_seconds,
-        idle_seconds=config.idle_seconds,
-        total_seconds=config.total_seconds,
-    )
-    return limits.with_routes(config.route_limits)
-
-
-def _weights(config: Config) -> Weights:
-    return Weights(uncached=config.uncached_weight, active=config.active_weight)
+    watch.cancel()

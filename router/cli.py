@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from router import __version__
+from router.cli_config import config_commands
 from router.config import ALL_OPTIONS, load
 from router.errors import ConfigError
 
@@ -55,17 +56,18 @@ def commands() -> click.Group:
         help="Route requests to the worker where the least work remains.",
         epilog=EPILOG,
     )
-    group = click.Group("kv-router", commands=[serve], help="KV-event router for SGLang and vLLM workers.")
+    group = click.Group(
+        "kv-router", commands=[serve, config_commands()], help="KV-event router for SGLang and vLLM workers."
+    )
     return click.version_option(__version__, prog_name="kv-router", message="%(prog)s %(version)s")(group)
 
 
 def _serve(**typed: str | tuple[str, ...] | None) -> None:
-    config = load(
-        {name: value for name, value in typed.items() if value is not None and value != ()}, os.environ
-    )
+    flags = {name: value for name, value in typed.items() if value is not None and value != ()}
+    config = load(flags, os.environ)
     from router.app import run  # noqa: PLC0415 - the service's libraries take long to import, --help must not
 
-    run(config)
+    run(config, flags)
 
 
 def _declared(option: Option) -> click.Option:

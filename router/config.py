@@ -12,7 +12,7 @@ from collections import ChainMap, Counter
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 from router.api.keys import KEY
 from router.config_file import read_file
@@ -26,6 +26,8 @@ from router.setting import Given, Kind, Option, Setting, integer, number, one_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# What was typed, by field name, `config` among them.
+Flags: TypeAlias = "Mapping[str, str | Sequence[str]]"
 DAY = 86400.0
 WEEK = 7 * DAY
 
@@ -462,9 +464,11 @@ CONFIG_FILE = Option(
     "config", Setting(PATH, "YAML file with any of these settings; its keys are the names of the flags")
 )
 ALL_OPTIONS = (*OPTIONS.values(), CONFIG_FILE)
+# What the key `version` of a file may be: files of another would mean something else by the same words.
+FILE_VERSION = "1"
 
 
-def load(flags: Mapping[str, str | Sequence[str]], environ: Mapping[str, str]) -> Config:
+def load(flags: Flags, environ: Mapping[str, str]) -> Config:
     """Return the settings given by flags (by field name; plus `config`), environment and file.
 
     Raises ConfigError, one line, for the first wrong value, and when there is no worker at all.
@@ -472,10 +476,28 @@ def load(flags: Mapping[str, str | Sequence[str]], environ: Mapping[str, str]) -
     layers = [_from_flags(flags), _from_environment(environ)]
     paths = [layer.pop("config") for layer in layers if "config" in layer]
     if paths:
-        layers.append(read_file(CONFIG_FILE.read(paths[0])))
-    config = Config(**{"workers": (), **ChainMap(*map(_read_layer, layers))})
-    _check_workers(config)
+        layers.append(read_settings(CONFIG_FILE.read(paths[0])))
+    config = Config(**{"workers": (), **ChainMap(*map(read_layer, layers))})
+    check_workers(config)
     return config
+
+
+def config_path(flags: Flags, environ: Mapping[str, str]) -> str | None:
+    """Return the path of the file that flags or environment name. Raises ConfigError for what is no path."""
+    for layer in (_from_flags(flags), _from_environment(environ)):
+        if "config" in layer:
+            path: str = CONFIG_FILE.read(layer["config"])
+            return path
+    return None
+
+
+def read_settings(path: str) -> dict[str, Given]:
+    """Return what a file gives, without its version. Raises ConfigError as `read_file` does."""
+    given = read_file(path)
+    version = given.pop("version", None)
+    if version is not None and version.value != FILE_VERSION:
+        raise ConfigError(f"{version.source}: expected {FILE_VERSION}, the version that this router reads")
+    return given
 
 
 def flag_table() -> str:
@@ -494,7 +516,7 @@ def flag_table() -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
 
 
-def _from_flags(flags: Mapping[str, str | Sequence[str]]) -> dict[str, Given]:
+def _from_flags(flags: Flags) -> dict[str, Given]:
     named = {option.name: option.flag for option in ALL_OPTIONS}
     return {name: _given(named[name], value) for name, value in flags.items()}
 
@@ -517,7 +539,8 @@ def _given(source: str, value: str | Sequence[str]) -> Given:
     return Given(source, value if isinstance(value, str) else [Given(source, text) for text in value])
 
 
-def _read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
+def read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
+    """Return the values of what one place gives. Raises ConfigError for the first that is wrong."""
     for name, given in layer.items():
         if name not in OPTIONS:
             near = get_close_matches(name, OPTIONS, n=1) or OPTIONS
@@ -525,7 +548,8 @@ def _read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
     return {name: OPTIONS[name].read(given) for name, given in layer.items()}
 
 
-def _check_workers(config: Config) -> None:
+def check_workers(config: Config) -> None:
+    """Raise ConfigError when there can be no worker, or one is given twice."""
     elsewhere = config.worker_file is not None or config.discover != "off" or config.admin_key is not None
     if not config.workers and not elsewhere:
         raise ConfigError(

@@ -26,7 +26,7 @@ class Front:
     __slots__ = ("door", "forwarding", "keys", "ring", "tls", "worker_tls")
 
     def __init__(self, config: Config) -> None:
-        _check_routes(config)
+        check_routes(config)
         self.tls = _tls(config)
         self.worker_tls = None if config.worker_ca is None else worker_context(config.worker_ca)
         self.ring = Keyring()
@@ -54,7 +54,8 @@ class Front:
             self.keys.reload()
 
 
-def _check_routes(config: Config) -> None:
+def check_routes(config: Config) -> None:
+    """Raise ConfigError for limits of a route that there is not."""
     for limits in config.route_limits:
         if limits.path not in ROUTED and not is_other(limits.path):
             raise ConfigError(

@@ -7,13 +7,13 @@ place and what was expected there.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from router.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 SHOWN_CHARACTERS = 80  # of a wrong value, in the message about it
 
@@ -34,6 +34,7 @@ class Kind:
     read: Callable[[Any], Any]
     placeholder: str
     takes: tuple[type, ...] = (str,)
+    schema: Mapping[str, object] = field(default_factory=dict)  # in JSON Schema's words, as far as it has any
 
 
 def integer(low: int, high: int) -> Kind:
@@ -44,7 +45,8 @@ def integer(low: int, high: int) -> Kind:
             return int(text)
         raise ValueError(text)
 
-    return Kind(f"a whole number from {low} to {high}", read, "N")
+    schema = {"type": "integer", "minimum": low, "maximum": high}
+    return Kind(f"a whole number from {low} to {high}", read, "N", schema=schema)
 
 
 _NUMBER = re.compile(r"-?([0-9]+\.?|[0-9]*\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -58,7 +60,8 @@ def number(low: float, high: float) -> Kind:
             return float(text)
         raise ValueError(text)
 
-    return Kind(f"a number from {low:.16g} to {high:.16g}", read, "N")
+    schema = {"type": "number", "minimum": low, "maximum": high}
+    return Kind(f"a number from {low:.16g} to {high:.16g}", read, "N", schema=schema)
 
 
 def one_of(names: Iterable[str]) -> Kind:
@@ -70,7 +73,7 @@ def one_of(names: Iterable[str]) -> Kind:
             return text
         raise ValueError(text)
 
-    return Kind(f"one of {', '.join(known)}", read, "NAME")
+    return Kind(f"one of {', '.join(known)}", read, "NAME", schema={"enum": known})
 
 
 def word(expected: str, placeholder: str, pattern: str) -> Kind:

@@ -83,6 +83,19 @@ class Admission:
         self.under_way = 0
         self.refused = {"full": 0, "timeout": 0, "ousted": 0}
 
+    def resize(self, capacity: Capacity) -> None:
+        """Hold to other limits from now on; who waits keeps its place and its time."""
+        self._capacity = capacity
+        self._is_open = not (capacity.in_all or capacity.per_worker)
+        for line in self._lines.values():
+            line.most = capacity.waiting
+        self.advance()
+
+    @property
+    def hold_seconds(self) -> float:
+        """How long a request waits while every worker that could serve it is paused."""
+        return self._capacity.paused_seconds
+
     @property
     def waiting(self) -> int:
         """How many requests wait."""

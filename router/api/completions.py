@@ -60,13 +60,12 @@ class Completions:
         self._bodies = bodies
         self._limits = limits
         self._observers = observers
-        self._timed = bool(limits.total_seconds or limits.routes)
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, kind: Kind, cycle: Cycle, client: Client | None = None) -> None:
         """Answer one request, of a `client` where that is known; raises nothing."""
         exchange = self._exchange(kind, cycle)
-        deadline = self._deadline(cycle) if self._timed else None
+        deadline = self._deadline(cycle) if self._limits.timed else None
         held = 0
         try:
             body = await body_of(cycle, self._max_body_bytes, self._bodies)

@@ -57,7 +57,6 @@ class Dispatcher:
         *,
         retries: Retries,
         admission: Admission,
-        hold_seconds: float,
     ) -> None:
         self._fleet = fleet
         self._admission = admission
@@ -66,7 +65,6 @@ class Dispatcher:
         self._policy = judge.policy
         self._weights = judge.weights
         self._retries = retries
-        self._hold_seconds = hold_seconds
         self._rng = judge.rng
         self._ledger = Ledger()
         self._clock = asyncio.get_running_loop().time
@@ -78,8 +76,7 @@ class Dispatcher:
             judge,
             self._attempt,
             retries=retries,
-            hold_seconds=hold_seconds,
-            room=admission.room,
+            admission=admission,
         )
 
     async def dispatch(self, plan: Plan, exchange: Exchange) -> None:
@@ -163,7 +160,7 @@ class Dispatcher:
 
     async def _coming(self, plan: Plan) -> list[Rank]:
         """Return the ranks to choose from where there are none now: waits only while all are paused."""
-        await self._fleet.wait_for(plan.request.model, self._hold_seconds)
+        await self._fleet.wait_for(plan.request.model, self._admission.hold_seconds)
         ranks = self._eligible(plan, _NONE)
         if not ranks:
             raise nobody(self._fleet, plan)

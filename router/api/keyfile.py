@@ -34,6 +34,12 @@ class KeyFile:
         self._given = given
         self._seen: tuple[int, ...] = ()
 
+    def give(self, keys: Sequence[str]) -> None:
+        """Take other keys than those given at the start."""
+        if keys != self._given:
+            self._given = keys
+            self.reload()
+
     def load(self) -> None:
         """Read the keys; raises ConfigError, one line, which shows no key."""
         seen, keys = self._stamp(), {}
@@ -43,7 +49,7 @@ class KeyFile:
         if self._path is not None:
             read_keys(self._text(self._path), keys, self._path)
         if not keys:
-            raise ConfigError(f"{self._path}: expected a key, found none")
+            raise ConfigError(f"{self._path or '--api-key'}: expected a key, found none")
         self._ring.hold(keys)
         self._seen = seen
 

@@ -27,13 +27,13 @@ from router.proxy.disconnect import ClientGone
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from router.api.admission import Admission
     from router.api.exchange import Exchange
     from router.api.feedback import Feedback
     from router.api.planner import Plan
     from router.api.retries import Retries
     from router.core.cost import Candidate
     from router.core.ledger import Ledger
-    from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
     from router.observe.story import Story
@@ -57,8 +57,7 @@ class PairDispatcher:
         alone: Alone,
         *,
         retries: Retries,
-        hold_seconds: float,
-        room: Callable[[list[Rank]], list[Rank]],
+        admission: Admission,
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
@@ -66,13 +65,12 @@ class PairDispatcher:
         self._judge = judge
         self._alone = alone
         self._retries = retries
-        self._hold_seconds = hold_seconds
-        self._room = room
+        self._admission = admission
         self._clock = asyncio.get_running_loop().time
 
     async def dispatch(self, plan: Plan, exchange: Exchange) -> None:
         """Have a request answered. Raises RouterError while nothing has been answered."""
-        errand = Errand(plan, exchange, copies_of(plan), self._room)
+        errand = Errand(plan, exchange, copies_of(plan), self._admission.room)
         choice: Choice | None = self._choose(errand) or await self._coming(errand)
         while choice is not None:
             try:
@@ -138,7 +136,7 @@ class PairDispatcher:
         model = errand.plan.request.model
         route = self._fleet.route(model)
         if self._fleet.is_paused(model):
-            route = await self._fleet.wait_for(model, self._hold_seconds)
+            route = await self._fleet.wait_for(model, self._admission.hold_seconds)
         choice = self._choose(errand)
         if choice is None:
             raise NoWorker(missing(route), retry_after=1)

@@ -30,6 +30,11 @@ class Retries:
         self._clock = asyncio.get_running_loop().time
         self._budget = RetryBudget(share, floor, self._clock())
 
+    def adjust(self, *, most: int, share: float, floor: float) -> None:
+        """Hold to other numbers from now on."""
+        self._most = most
+        self._budget.adjust(share, floor)
+
     def over(self, attempts: int, sends: int) -> bool:
         """Say whether a request has had what one may have: tries, or times written to a worker."""
         return attempts > self._most or sends >= _MOST_SENDS

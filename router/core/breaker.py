@@ -53,9 +53,9 @@ FEWEST_REQUESTS = 20
 LONGEST_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BreakerRules:
-    """When a breaker opens; 0 is never. `seconds`: for how long at first.
+    """When a breaker opens; 0 is never. `seconds`: for how long at first. May change while they hold.
 
     `failures` in a row; `share` of the requests in the window that failed; `outlier`: how many times the
     share of failures of the other workers is too much. `statuses` of answers that count as failures.

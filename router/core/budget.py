@@ -30,6 +30,10 @@ class RetryBudget:
         self._requests = 0
         self._then = now
 
+    def adjust(self, share: float, floor: float) -> None:
+        """Grant by other numbers from now on."""
+        self._share, self._floor = share, floor
+
     def take(self, requests: int, now: float) -> bool:
         """Say whether one more retry may be made; `requests` is how many have come in all. About 1 us.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-class Weights(msgspec.Struct, frozen=True):
+class Weights(msgspec.Struct):
     """`uncached`: how often an own uncached token counts. `active`: tokens a running request counts for.
 
     Why own tokens weigh 3x: at 1x a fixed corpus near capacity is replicated and evicts itself (POLICY.md).

@@ -25,7 +25,7 @@ class Line(Generic[T]):
     """At most `most` places. Entering and leaving cost a bisection and one move of a pointer each."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._places: list[Place[T]] = []
         self._arrivals = 0
 
@@ -39,13 +39,13 @@ class Line(Generic[T]):
 
     def takes(self, priority: int) -> bool:
         """Return whether a request of this priority (higher goes first) would get a place."""
-        return len(self._places) < self._most or (bool(self._places) and self._last_priority() < priority)
+        return len(self._places) < self.most or (bool(self._places) and self._last_priority() < priority)
 
     def enter(self, priority: int, item: T) -> tuple[Place[T] | None, Place[T] | None]:
         """Return the place and the one that had to make way; (None, None) if there is no place."""
         if not self.takes(priority):
             return None, None
-        ousted = self._places.pop() if len(self._places) >= self._most else None
+        ousted = self._places.pop() if len(self._places) >= self.most else None
         self._arrivals += 1
         place = Place((-priority, self._arrivals), item)
         insort(self._places, place, key=_order)

@@ -49,7 +49,7 @@ class Membership:
     def __init__(self, roster: Roster, allowed: Allowed, *, drain_seconds: float) -> None:
         self._roster = roster
         self._allowed = allowed
-        self._drain_seconds = drain_seconds
+        self.drain_seconds = drain_seconds
         self._leaving: dict[str, _Leaving] = {}
         self._retired: set[asyncio.Task[None]] = set()
 
@@ -97,7 +97,7 @@ class Membership:
         It goes on when the caller has gone; a second call can only shorten the time. Raises Busy for one that
         is to be kept after all.
         """
-        until = time.monotonic() + (self._drain_seconds if seconds is None else seconds)
+        until = time.monotonic() + (self.drain_seconds if seconds is None else seconds)
         leaving = self._leaving.get(worker.url)
         if leaving is None:
             worker.drain(_REMOVED)
@@ -137,7 +137,7 @@ class Membership:
 
     async def _release(self, worker: Worker) -> None:
         try:
-            async with asyncio.timeout(self._drain_seconds):
+            async with asyncio.timeout(self.drain_seconds):
                 while worker.busy():  # noqa: ASYNC110 - see `_done`
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:

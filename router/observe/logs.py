@@ -74,6 +74,11 @@ def configure(level: str) -> None:
     )
 
 
+def set_level(level: str) -> None:
+    """Change the level of the router's own logs."""
+    logging.getLogger("router").setLevel(level.upper())
+
+
 def _escaped(message: str) -> str:
     if message.isprintable():
         return message

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from router.proxy.route_limits import RouteLimits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Limits:
     """Time limits in seconds (0 = none, where that is allowed) and sizes in bytes.
+
+    Who holds them shares them: the operator may change them while the router runs.
 
     `first_byte_seconds` runs from the moment the request is written to the first byte of the answer's
     body; `idle_seconds` is how long a reader may then wait for the next piece. `keepalive_seconds` is
@@ -38,6 +40,11 @@ class Limits:
     stale_seconds: float = 0.5
     total_seconds: float = 0.0
     routes: Mapping[bytes, Limits] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> bool:
+        """Whether any request has a limit in all."""
+        return bool(self.total_seconds or self.routes)
 
     def on(self, target: bytes) -> Limits:
         """Return the limits that hold for a request's target; who has no `routes` need not ask."""

@@ -1,0 +1,41 @@
+"""`kv-router config`: what can be known of a configuration file without starting a router."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+EXIT_MISTAKES = 1
+
+
+def config_commands() -> click.Group:
+    """Return the commands."""
+    check = click.Command(
+        "check",
+        params=[click.Argument(["file"])],
+        callback=_check,
+        help="Check a --config FILE: a line for each mistake, and exit code 1 if there is any; 2 if it "
+        "cannot be read as settings at all.",
+    )
+    schema = click.Command(
+        "schema", callback=_schema, help="Print the JSON schema of the --config file, for editors."
+    )
+    return click.Group("config", commands=[check, schema], help="Check --config files, and their schema.")
+
+
+def _check(file: str) -> None:
+    from router.checking import mistakes  # noqa: PLC0415 - what it imports takes long, --help must not
+
+    found = list(mistakes(file))
+    for mistake in found:
+        click.echo(" ".join(mistake.split()))
+    if found:
+        sys.exit(EXIT_MISTAKES)
+    click.echo(f"{file}: no mistakes")
+
+
+def _schema() -> None:
+    from router.schema import schema_text  # noqa: PLC0415 - see above
+
+    click.echo(schema_text(), nl=False)

@@ -1,0 +1,51 @@
+"""From the settings to what the parts of the router want to know. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.api.admission import Capacity
+from router.core.breaker import BreakerRules
+from router.core.cost import Weights
+from router.proxy.limits import Limits
+
+if TYPE_CHECKING:
+    from router.config import Config
+
+
+def limits_of(config: Config) -> Limits:
+    """Return the time limits of requests."""
+    limits = Limits(
+        connect_seconds=config.connect_seconds,
+        first_byte_seconds=config.first_byte_seconds,
+        idle_seconds=config.idle_seconds,
+        total_seconds=config.total_seconds,
+    )
+    return limits.with_routes(config.route_limits)
+
+
+def weights_of(config: Config) -> Weights:
+    """Return what policies weigh."""
+    return Weights(uncached=config.uncached_weight, active=config.active_weight)
+
+
+def breaker_rules_of(config: Config) -> BreakerRules:
+    """Return when breakers open."""
+    return BreakerRules(
+        failures=config.breaker_failures,
+        share=config.breaker_share,
+        outlier=config.breaker_outlier,
+        seconds=config.breaker_seconds,
+        statuses=frozenset(config.breaker_codes),
+    )
+
+
+def capacity_of(config: Config) -> Capacity:
+    """Return how many requests may be under way, and wait."""
+    return Capacity(
+        config.max_inflight,
+        config.max_worker_inflight,
+        config.queue_size,
+        config.queue_seconds,
+        config.hold_seconds,
+    )

@@ -1,0 +1,94 @@
+"""The settings that a running router takes up, and the parts that hold them.
+
+Limits, weights and rules are objects that many share; they are changed in place, so that nobody has to be
+told and a request pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, TypeVar
+
+from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
+from router.observe import logs
+
+if TYPE_CHECKING:
+    from router.api.admission import Admission
+    from router.api.retries import Retries
+    from router.config import Config
+    from router.core.breaker import BreakerRules
+    from router.core.cost import Weights
+    from router.fleet.discovery.discovery import Discovery
+    from router.fleet.membership import Membership
+    from router.front import Front
+    from router.proxy.limits import Limits
+
+T = TypeVar("T", "Limits", "BreakerRules")
+
+LIVE = frozenset(
+    {
+        "workers",
+        "uncached_weight",
+        "active_weight",
+        "connect_seconds",
+        "first_byte_seconds",
+        "idle_seconds",
+        "total_seconds",
+        "route_limits",
+        "retries",
+        "retry_share",
+        "retry_floor",
+        "breaker_failures",
+        "breaker_share",
+        "breaker_outlier",
+        "breaker_codes",
+        "breaker_seconds",
+        "drain_seconds",
+        "max_inflight",
+        "max_worker_inflight",
+        "queue_size",
+        "queue_seconds",
+        "hold_seconds",
+        "api_key",
+        "log_level",
+    }
+)
+
+
+@dataclass(slots=True)
+class Live:
+    """The parts."""
+
+    weights: Weights
+    limits: Limits
+    breaker_rules: BreakerRules
+    retries: Retries
+    admission: Admission
+    membership: Membership
+    discovery: Discovery
+    front: Front
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the settings that can be taken up: keys only where clients need any."""
+        return LIVE if self.front.keys is not None else LIVE - {"api_key"}
+
+    def take(self, config: Config) -> None:
+        """Take up all settings that are `LIVE`; requests under way keep the time limits they began with."""
+        new = weights_of(config)
+        for name in new.__struct_fields__:
+            setattr(self.weights, name, getattr(new, name))
+        _become(self.limits, limits_of(config))
+        _become(self.breaker_rules, breaker_rules_of(config))
+        self.retries.adjust(most=config.retries, share=config.retry_share, floor=config.retry_floor)
+        self.admission.resize(capacity_of(config))
+        self.membership.drain_seconds = config.drain_seconds
+        self.discovery.settings(config.workers)
+        if self.front.keys is not None:
+            self.front.keys.give(config.api_key)
+        logs.set_level(config.log_level)
+
+
+def _become(held: T, new: T) -> None:
+    for field in fields(held):
+        setattr(held, field.name, getattr(new, field.name))

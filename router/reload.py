@@ -1,0 +1,78 @@
+"""Settings that are read again: on SIGHUP, and whenever the file of --config has changed.
+
+What can change while the router runs is taken up; streams, views and requests are not touched. What cannot is
+named in one line of the log. Settings that are wrong change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from router.config import OPTIONS, config_path, load
+from router.errors import ConfigError
+from router.fleet.discovery.file import settled, stamp
+from router.front import check_routes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.config import Config, Flags
+    from router.live import Live
+
+_log = logging.getLogger(__name__)
+
+
+class Reload:
+    """`flags` and `environ` are those that the router was started with: they still beat the file."""
+
+    def __init__(self, config: Config, live: Live, flags: Flags, environ: Mapping[str, str]) -> None:
+        self._config = config
+        self._live = live
+        self._flags = flags
+        self._environ = environ
+        self._path = config_path(flags, environ)
+        self._seen = stamp(self._path) if self._path is not None else ()
+        self._waiting: set[str] = set()
+
+    def now(self) -> None:
+        """Read all settings, keys and certificates again."""
+        self._live.front.reload()
+        self._settings()
+
+    async def watch(self) -> None:
+        """Read the file again whenever it has changed, until cancelled."""
+        while self._path is not None:
+            self._seen = await settled(self._path, self._seen)
+            self._settings()
+
+    def _settings(self) -> None:
+        try:
+            new = load(self._flags, self._environ)
+            check_routes(new)
+        except ConfigError as error:
+            _log.error("the settings stay what they were: %s", error.message)
+            return
+        changed = {field.name for field in fields(new) if _differ(self._config, new, field.name)}
+        taken = changed & self._live.names
+        if taken:
+            self._live.take(new)
+            self._config = replace(self._config, **{name: getattr(new, name) for name in taken})
+            _log.info("settings changed: %s", _flags(taken))
+        self._say_waiting(changed - taken)
+
+    def _say_waiting(self, waiting: set[str]) -> None:
+        """Say what a restart is needed for, once for as long as it is the same."""
+        if waiting - self._waiting:
+            _log.warning("settings changed that need a restart: %s", _flags(waiting))
+        self._waiting = waiting
+
+
+def _differ(old: Config, new: Config, name: str) -> bool:
+    before: Any = getattr(old, name)
+    return bool(before != getattr(new, name))
+
+
+def _flags(names: set[str]) -> str:
+    return ", ".join(option.flag for name, option in OPTIONS.items() if name in names)

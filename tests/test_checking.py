@@ -1,0 +1,77 @@
+"""`kv-router config check` finds everything that is wrong with a file at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = "version: 1\nport: 0\nworkers:\n- http://a:1\n- url: http://b:1\n"
+
+
+def check(path: Path, text: str | None) -> tuple[int, list[str], str]:
+    """Return exit code, lines with the file's name left out, and what is on stderr."""
+    if text is not None:
+        path.write_text(text)
+    ended = subprocess.run(
+        [sys.executable, "-m", "router", "config", "check", path.name],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=path.parent,
+    )
+    return ended.returncode, ended.stdout.replace(path.name, "FILE").splitlines(), ended.stderr
+
+
+@pytest.mark.parametrize("text", [GOOD, "", "port: 1", "worker_file: somewhere.yaml"])
+def test_a_file_that_the_router_takes_has_no_mistakes(tmp_path: Path, text: str) -> None:
+    assert check(tmp_path / "f.yaml", text) == (0, ["FILE: no mistakes"], "")
+
+
+def test_each_mistake_is_one_line_with_its_place(tmp_path: Path) -> None:
+    text = (
+        "prot: 1\nport: high\nworkers:\n- ftp://a\n- http://b:1\n- http://c:1,dp=0\nroute_limits: [/v1/x]\n"
+    )
+    code, lines, _ = check(tmp_path / "f.yaml", text)
+    assert code == 1
+    assert [line.split(": ")[0] for line in lines] == ["FILE:1", "FILE:2", "FILE:4", "FILE:6", "FILE:7"]
+    assert lines[1] == "FILE:2: port: expected a whole number from 0 to 65535, got 'high'"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("workers: [http://a:1, http://a:1/]", "FILE: worker http://a:1 given 2 times"),
+        ("route_limits: ['/workers,total=1']", "FILE: --route-limit /workers: there is no route"),
+        ("workers: http://a:1", "FILE:1: workers: expected a list"),
+        ("port: [1]", "FILE:1: port: expected a whole number from 0 to 65535, got a list"),
+        ("config: other.yaml", "FILE:1: config: unknown key"),
+    ],
+)
+def test_what_contradicts_itself_is_a_mistake_too(tmp_path: Path, text: str, expected: str) -> None:
+    code, lines, _ = check(tmp_path / "f.yaml", text)
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "kv-router: f.yaml: cannot be read: No such file or directory\n"),
+        ("- 1", "kv-router: f.yaml: expected keys and values, such as 'port: 8000', got a list\n"),
+        ("a: b: c", "kv-router: f.yaml:1: not YAML: mapping values are not allowed here\n"),
+        (
+            "version: 2\nfuture: 1",
+            "kv-router: f.yaml:1: version: expected 1, the version that this router reads\n",
+        ),
+    ],
+)
+def test_what_is_no_configuration_at_all_is_exit_code_2(
+    tmp_path: Path, text: str | None, expected: str
+) -> None:
+    assert check(tmp_path / "f.yaml", text) == (2, [], expected)
