@@ -1,4 +1,4 @@
-"""`python -m tests.reference`: write the README's tables anew from the code."""
+"""`python -m tests.reference`: write the README's tables, and docs/config.schema.json, anew from the code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from router.config import flag_table
 from router.observe.table import metric_table
+from router.schema import schema_text
 
 README = Path(__file__).parent.parent / "README.md"
+SCHEMA = README.parent / "docs" / "config.schema.json"
 TABLES = {"flags": flag_table, "metrics": metric_table}
 
 
@@ -29,3 +31,4 @@ def rewritten(text: str) -> str:
 
 if __name__ == "__main__":
     README.write_text(rewritten(README.read_text()))
+    SCHEMA.write_text(schema_text())
