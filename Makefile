@@ -21,11 +21,17 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
 
+# What the image needs, of the same versions.
+PINNED := --universal --python-version 3.11 --generate-hashes --constraint requirements.lock --no-annotate \
+    --no-emit-index-url --no-emit-find-links --no-header
+
 # The pinned set for every platform and Python, without any index address in it.
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml $(PINNED) --output-file deploy/docker/runtime.lock
+	echo 'hatchling>=1.27' | $(BIN)/uv pip compile - $(PINNED) --output-file deploy/docker/build.lock
 
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed" if sys.version_info < (3, 11) else 0)'

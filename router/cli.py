@@ -14,6 +14,7 @@ import click
 
 from router import __version__
 from router.cli_config import config_commands
+from router.cli_health import health_command
 from router.config import ALL_OPTIONS, load
 from router.errors import ConfigError
 
@@ -57,7 +58,9 @@ def commands() -> click.Group:
         epilog=EPILOG,
     )
     group = click.Group(
-        "kv-router", commands=[serve, config_commands()], help="KV-event router for SGLang and vLLM workers."
+        "kv-router",
+        commands=[serve, config_commands(), health_command()],
+        help="KV-event router for SGLang and vLLM workers.",
     )
     return click.version_option(__version__, prog_name="kv-router", message="%(prog)s %(version)s")(group)
 

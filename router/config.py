@@ -473,13 +473,18 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Config:
 
     Raises ConfigError, one line, for the first wrong value, and when there is no worker at all.
     """
+    config = Config(**{"workers": (), **given_values(flags, environ)})
+    check_workers(config)
+    return config
+
+
+def given_values(flags: Flags, environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return what flags, environment and file give, by field name. Raises ConfigError as `load` does."""
     layers = [_from_flags(flags), _from_environment(environ)]
     paths = [layer.pop("config") for layer in layers if "config" in layer]
     if paths:
         layers.append(read_settings(CONFIG_FILE.read(paths[0])))
-    config = Config(**{"workers": (), **ChainMap(*map(read_layer, layers))})
-    check_workers(config)
-    return config
+    return ChainMap(*map(read_layer, layers))
 
 
 def config_path(flags: Flags, environ: Mapping[str, str]) -> str | None:
