@@ -1,4 +1,4 @@
-"""`python -m tests.reference`: write the README's tables, and docs/config.schema.json, anew from the code."""
+"""`python -m tests.reference`: write the README's tables, and the schemas of settings, anew from the code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from router.config import flag_table
 from router.observe.table import metric_table
 from router.schema import schema_text
+from tests.deploy.values import VALUES_SCHEMA, values_schema_text
 
 README = Path(__file__).parent.parent / "README.md"
 SCHEMA = README.parent / "docs" / "config.schema.json"
@@ -32,3 +33,4 @@ def rewritten(text: str) -> str:
 if __name__ == "__main__":
     README.write_text(rewritten(README.read_text()))
     SCHEMA.write_text(schema_text())
+    VALUES_SCHEMA.write_text(values_schema_text())
