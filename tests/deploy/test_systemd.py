@@ -1,0 +1,72 @@
+"""The systemd unit: as systemd itself reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from router.config import load
+from tests.deploy.programs import program
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "kv-router.service"
+# As `systemd-analyze security` has it: 10 is no protection at all.
+MOST_EXPOSED = 2.0
+
+
+def analysed(directory: Path, text: str, *command: str) -> CompletedProcess[str]:
+    """Have systemd read a unit whose program is there."""
+    unit = directory / UNIT.name
+    unit.write_text(text.replace("/opt/kv-router/bin/kv-router", sys.executable))
+    return subprocess.run(
+        [program("systemd-analyze"), *command, str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"SYSTEMD_LOG_LEVEL": "warning"},
+    )
+
+
+def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
+    ended = analysed(tmp_path, UNIT.read_text(), "verify", "--man=no")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_it_would_say_so_if_there_were(tmp_path: Path) -> None:
+    ended = analysed(tmp_path, UNIT.read_text().replace("ProtectClock", "ProtectClokc"), "verify", "--man=no")
+    assert "Unknown key" in ended.stderr
+
+
+def test_it_is_well_shut_off(tmp_path: Path) -> None:
+    ended = analysed(tmp_path, UNIT.read_text(), "security", "--offline=yes", "--no-pager")
+    found = re.search(r"Overall exposure level for kv-router\.service: ([0-9.]+)", ended.stdout)
+    assert found is not None, ended.stderr
+    assert float(found[1]) <= MOST_EXPOSED
+
+
+def test_requests_under_way_have_their_time(tmp_path: Path) -> None:
+    path = tmp_path / "router.yaml"
+    path.write_text("workers: [http://127.0.0.1:1]")
+    config = load({"config": str(path)}, {})
+    found = re.search(r"^TimeoutStopSec=([0-9]+)$", UNIT.read_text(), re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) > config.leave_seconds + config.grace_seconds
+
+
+@pytest.mark.parametrize("name", ["ExecStart", "ExecStartPre"])
+def test_the_commands_are_those_of_the_router(name: str) -> None:
+    (line,) = re.findall(rf"^{name}=\S+ (.*)$", UNIT.read_text(), re.MULTILINE)
+    ended = subprocess.run(
+        [sys.executable, "-m", "router", *line.split()], capture_output=True, text=True, check=False
+    )
+    assert ended.stderr == (
+        "kv-router: /etc/kv-router/router.yaml: cannot be read: No such file or directory\n"
+    )
