@@ -59,15 +59,20 @@ def renderer(template: ChatTemplate) -> Callable[..., tuple[str, str]]:
 
     It returns the text, and what follows it but is tokenised by itself.
     """
-    return partial(_render, template, wants_parts(template))
+    source = template.source
+    own, low = (all(name in source for name in names) for names in (_OWN_EFFORT, _LOW_EFFORT))
+    return partial(_render, template, wants_parts(template), own, low)
 
 
 def _render(
-    template: ChatTemplate, parts: bool, chat: Chat, seconds: float = RENDER_SECONDS
+    template: ChatTemplate, parts: bool, own: bool, low: bool, chat: Chat, seconds: float = RENDER_SECONDS
 ) -> tuple[str, str]:
+    """Render; `own`: the engine sets the effort itself; `low`: the template has a name of its own for low."""
+    if own:
+        raise Inexact("the engine sets the reasoning effort of this template by its reasoning parser")
     messages = [_message(message, parts=parts) for message in chat.messages or []]
     prefix = _take_final(messages, keep_open=bool(chat.continue_final_message))
-    variables = _variables(chat, template.source)
+    variables = _variables(chat, low=low)
     variables["messages"] = messages
     try:
         return template.render(variables, seconds), prefix
@@ -80,12 +85,10 @@ def _render(
         return template.render(variables, seconds), prefix
 
 
-def _variables(chat: Chat, source: str) -> dict[str, Any]:
+def _variables(chat: Chat, *, low: bool) -> dict[str, Any]:
     """Return what the template is given beside the messages; template arguments win over the effort."""
     variables: dict[str, Any] = {}
     effort, thinking = _effort(chat)
-    if all(name in source for name in _OWN_EFFORT):
-        raise Inexact("the engine sets the reasoning effort of this template by its reasoning parser")
     given = chat.chat_template_kwargs or {}
     if "chat_template" in given:
         raise Inexact("the request brings its own chat template")
@@ -93,7 +96,7 @@ def _variables(chat: Chat, source: str) -> dict[str, Any]:
         variables["thinking"] = variables["enable_thinking"] = thinking
     if effort is not None:
         variables["reasoning_effort"] = effort
-    if effort == "low" and all(name in source for name in _LOW_EFFORT):
+    if low and effort == "low":
         variables["low_effort"] = True
     variables.update(given)
     if effort is not None and given.get("reasoning_effort", effort) is None:
