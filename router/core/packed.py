@@ -102,10 +102,15 @@ class Packed:
 
     def __init__(self, is_stale: Check | None = None) -> None:
         self._is_stale = is_stale
-        self.clear()
+        self._start()
 
-    def clear(self) -> None:
-        """Forget all entries."""
+    def clear(self) -> list[_Shard]:
+        """Forget all entries; return what held their memory."""
+        old = list(dict.fromkeys(self._directory))
+        self._start()
+        return old
+
+    def _start(self) -> None:
         none = np.zeros(0, np.uint64)
         self._directory = [_Shard(none, none, _LEAST_SLOTS, 0)]
         self._shift = 64

@@ -47,6 +47,8 @@ class Sweep:
         self._dead: list[int] = []
         self._tidying: deque[Packed] = deque()
         self._at = 0
+        # What holds memory that nobody needs; dropped one by one, for it takes time to give much back.
+        self._rubbish: list[object] = []
         self._states_after = 0
 
     def retire(self, slot: int, holder: Holder, predictions: dict[int, float], names: Packed | None) -> None:
@@ -55,7 +57,9 @@ class Sweep:
 
     def step(self, portion: int) -> bool:
         """Do a portion; say whether there is more to do."""
-        if self._left:
+        if self._rubbish:
+            del self._rubbish[-1]
+        elif self._left:
             self._empty(self._left[0], portion)
         elif self._index.tree.loose:
             self._release(self._index.tree.loose.pop())
@@ -146,9 +150,9 @@ class Sweep:
     def _tidy(self) -> None:
         if not self._index.blocks:
             for table in self._tidying:
-                table.clear()
+                self._rubbish += table.clear()
             self._tidying.clear()
-            self._index.tree.clear()
+            self._rubbish += self._index.tree.clear()
             return
         self._at = self._tidying[0].tidy(self._at)
         if not self._at:

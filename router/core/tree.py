@@ -68,9 +68,16 @@ class Tree:
         self.blocks = 0
         self.loose: list[int] = []
 
-    def clear(self) -> None:
-        """Give all memory back, when there is no block left."""
+    def clear(self) -> list[object]:
+        """Begin anew, when there is no block left; return what held the old memory.
+
+        To give it back takes about 0.2 ms a MB, so it is better dropped one by one.
+        """
+        words = [self.key_words, self.state_words, self.parent_words]
+        words += [self.child_words, self.stamp_words, self.tag_words]
+        old: list[object] = [*words, *self.heads.clear(), self._rooms]
         self._start()
+        return old
 
     @property
     def high(self) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # Work left by resets and large events done per turn of the loop, about half a millisecond.
-_SWEEP_PORTION = 1000
+SWEEP_PORTION = 600
 _TICK_SECONDS = 1.0
 _NONE = "no worker that serves {!r} can take a request now"
 
@@ -268,5 +268,5 @@ class Fleet:
         """Do what the index has left for later, a portion per turn of the loop."""
         while True:
             self._work.clear()
-            more = self.index.sweep(_SWEEP_PORTION)
+            more = self.index.sweep(SWEEP_PORTION)
             await (asyncio.sleep(0) if more else self._work.wait())

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from router.core.index import Index
 from router.core.view import View
 from router.core.wire import Batch, Event, Removed, Stored
+from router.fleet.fleet import SWEEP_PORTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BLOCKS = 1_000_000
-PORTION = 1000
 STEP = 256
 LARGE = 32_768
 
@@ -73,7 +73,7 @@ def swept(index: Index) -> list[float]:
 
     def portion() -> None:
         nonlocal more
-        more = index.sweep(PORTION)
+        more = index.sweep(SWEEP_PORTION)
 
     while more:
         times.append(timed(portion))
