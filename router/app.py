@@ -8,10 +8,10 @@ import logging
 import os
 import resource
 import signal
-import socket
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
+from socket import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -26,10 +26,11 @@ from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.planner import Planner
 from router.api.retries import Retries
+from router.core.accounts import own_accounts
 from router.core.cost import POLICIES
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
-from router.errors import ConfigError
 from router.fleet.allowed import Allowed
+from router.fleet.crew import Alone
 from router.fleet.discovery.discovery import Discovery
 from router.fleet.discovery.reconciler import Reconciler
 from router.fleet.discovery.sources import sources_of
@@ -38,18 +39,22 @@ from router.fleet.limits import ViewLimits
 from router.fleet.membership import Membership
 from router.fleet.snapshot import snapshot
 from router.front import Front
+from router.listening import listen, shown
 from router.live import Live
 from router.observe import logs
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
+from router.observe.sight import OwnSight
 from router.pairs.choice import Judge
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
 from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
-from router.proxy.keepalive import keep_alive
 from router.proxy.upstream import Upstream
 from router.reload import Reload
+from router.share.sharing import Sharing
+from router.share.spending import KeySpending
+from router.share.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -61,17 +66,24 @@ if TYPE_CHECKING:
     from router.fleet.discovery.wanted import Source
     from router.observe.rows import WorkerRow
     from router.observe.story import Observer
+    from router.share.seat import Seat
 
-_BACKLOG = 4096
 # Container objects made and not freed since the collector last ran.
 _COLLECT_AFTER = 50_000
 _log = logging.getLogger(__name__)
 
 
 def build(
-    config: Config, tokenizers: TokenizerStore, front: Front, sources: Sequence[Source]
+    config: Config,
+    tokenizers: TokenizerStore,
+    front: Front,
+    sources: Sequence[Source],
+    team: Team | None = None,
 ) -> tuple[Edge, Live]:
-    """Return the application, and what of it takes other settings; needs a running loop."""
+    """Return the application, and what of it takes other settings; needs a running loop.
+
+    `team`: it is that of one of several processes.
+    """
     metrics = Metrics()
     limits, weights, breaker_rules = limits_of(config), weights_of(config), breaker_rules_of(config)
     fleet = Fleet(
@@ -92,6 +104,7 @@ def build(
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
     discovery = Discovery(reconciler, sources, config.workers)
+    sharing = _sharing(team, fleet, front)
     metrics.index = fleet.index.size
     reader = PromptReader()
     policy = POLICIES[config.policy]
@@ -109,6 +122,8 @@ def build(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         fleet.start()
         discovery.start()
+        if team is not None:
+            await team.start()
         watch = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
         try:
             yield
@@ -118,6 +133,8 @@ def build(
             await discovery.close()
             await membership.close()
             await fleet.close()
+            if team is not None:
+                team.close()
             await tokenizers.close()
             reader.close()
 
@@ -129,15 +146,18 @@ def build(
         return snapshot(fleet.workers.values(), tokenizers.mode)
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
-    admission = Admission(capacity_of(config), lambda rank: fleet.worker_of(rank).requests(), metrics.waits)
+    admission = Admission(
+        capacity_of(config, _index(team)), lambda rank: fleet.worker_of(rank).requests(), metrics.waits
+    )
     metrics.waiting, metrics.turned_away = (lambda: admission.waiting), admission.refused
-    fleet.on_change = partial(asyncio.get_running_loop().call_soon, admission.advance)
+    fleet.on_change = partial(_changed, asyncio.get_running_loop(), admission, sharing)
     retries = Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor)
     dispatcher = Dispatcher(
         fleet,
         planner,
         metrics,
         judge,
+        own_accounts() if sharing is None else sharing.accounts,
         retries=retries,
         admission=admission,
     )
@@ -152,17 +172,18 @@ def build(
         limits=limits,
         observers=tuple(observers),
     )
+    sight = (OwnSight if team is None else team.sight)(Exposition(metrics, rows), rows)
+    crew = Alone(fleet, membership) if team is None else team.crew(fleet, membership)
     control = control_app(
         fleet,
         Explainer(fleet, planner, judge),
-        Exposition(metrics, rows),
-        rows,
+        sight,
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         lifespan=lifespan,
     )
     if config.admin_key is not None:
-        control.include_router(admin_routes(fleet, membership, config.admin_key))
+        control.include_router(admin_routes(fleet, crew, config.admin_key))
     edge = Edge(
         completions,
         control,
@@ -171,7 +192,9 @@ def build(
         forwarding=front.forwarding,
         door=front.door,
     )
-    return edge, Live(weights, limits, breaker_rules, retries, admission, membership, discovery, front)
+    return edge, Live(
+        weights, limits, breaker_rules, retries, admission, membership, discovery, front, _index(team)
+    )
 
 
 class Server(uvicorn.Server):
@@ -206,17 +229,38 @@ class Server(uvicorn.Server):
         else:
             super().handle_exit(sig, frame)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start; end what has been started at once if it was to stop meanwhile, which uvicorn would leave."""
         await super().startup(sockets)
         if self.should_exit and self.started:
             await self.shutdown(sockets)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Stop taking requests, let those under way end, and close."""
         _log.info("stopping; %d connections are open", len(self.server_state.connections))
         self._stopping()
         await super().shutdown(sockets)
+
+
+def _sharing(team: Team | None, fleet: Fleet, front: Front) -> Sharing | None:
+    """Return what tells others of this process and hears them, where there are any."""
+    if team is None:
+        return None
+    spending = KeySpending(front.ring) if front.door is not None else None
+    sharing = Sharing(fleet.ranks, team.seat.router, team.seat.sender, spending)
+    team.share(sharing)
+    return sharing
+
+
+def _changed(loop: asyncio.AbstractEventLoop, admission: Admission, sharing: Sharing | None) -> None:
+    """Have those look again for whom it matters which workers there are."""
+    if sharing is not None:
+        sharing.changed()
+    loop.call_soon(admission.advance)
+
+
+def _index(team: Team | None) -> int:
+    return 0 if team is None else team.seat.index
 
 
 class _Stop:
@@ -233,24 +277,32 @@ class _Stop:
         if self.server is not None:
             self.server.should_exit = True
 
+    def as_if_told(self) -> None:
+        """Stop as after a signal: whoever would have sent it is gone."""
+        self.asked = True
+        if self.server is not None:
+            self.server.handle_exit(signal.SIGTERM, None)
 
-def run(config: Config, flags: Flags) -> None:
+
+def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | None = None) -> None:
     """Serve until SIGTERM or SIGINT; `flags` still hold when the settings are read again.
 
-    Raises ConfigError for what cannot be opened or loaded.
+    One of several processes has a `seat`, and a `line` to its parent. Raises ConfigError for what cannot be
+    opened or loaded.
     """
-    logs.configure(config.log_level)
+    logs.configure(config.log_level, "" if seat is None else f"[{seat.index}] ")
     sources = sources_of(config, os.environ)
     if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")
     front = Front(config)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
-    listening = _listen(config.host, config.port)
+    listening = listen(config.host, config.port) if seat is None else socket(fileno=seat.listening)
+    team = None if seat is None or line is None else Team(seat, line)
     stop = _Stop()
     _spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags))
+        runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags, team))
 
 
 def _open_as_many_files_as_allowed() -> None:
@@ -270,39 +322,28 @@ def _spare_the_collector() -> None:
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that takes connections already, so that nobody is refused while the app starts."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keep_alive(listening)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
-    return listening
-
-
 async def _serve(
     config: Config,
     tokenizers: TokenizerStore,
-    listening: socket.socket,
+    listening: socket,
     front: Front,
     stop: _Stop,
     sources: Sequence[Source],
     flags: Flags,
+    team: Team | None,
 ) -> None:
-    host, port = listening.getsockname()[:2]
-    _log.info("listening on %s://%s:%d", front.scheme, f"[{host}]" if ":" in host else host, port)
+    if team is None:
+        _log.info("listening on %s", shown(listening, front.scheme))
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(logs.log_lost_exception)
     loop.add_signal_handler(signal.SIGHUP, front.reload)
-    edge, live = build(config, tokenizers, front, sources)
+    if team is not None:
+        await team.join(stop.as_if_told)
+    edge, live = build(config, tokenizers, front, sources, team)
     reload = Reload(config, live, flags, os.environ)
     loop.add_signal_handler(signal.SIGHUP, reload.now)
+    if team is not None and team.seat.late:
+        reload.now()  # the others may have taken up other settings meanwhile
     watch = asyncio.create_task(reload.watch())
     tls = front.tls
     server = Server(

@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         sys.exit(EXIT_WRONG_USAGE)
     except click.ClickException as error:
-        _refuse(error.format_message())
+        refuse(error.format_message())
     except ConfigError as error:
-        _refuse(error.message)
+        refuse(error.message)
     except click.Abort:
         sys.exit(EXIT_INTERRUPTED)
 
@@ -68,7 +68,12 @@ def commands() -> click.Group:
 def _serve(**typed: str | tuple[str, ...] | None) -> None:
     flags = {name: value for name, value in typed.items() if value is not None and value != ()}
     config = load(flags, os.environ)
-    from router.app import run  # noqa: PLC0415 - the service's libraries take long to import, --help must not
+    # The service's libraries take long to import, --help must not; nor does a parent of processes need them.
+    if config.processes > 1:
+        from router.share.processes import run as run_processes  # noqa: PLC0415 - see above
+
+        sys.exit(run_processes(config, flags))
+    from router.app import run  # noqa: PLC0415 - see above
 
     run(config, flags)
 
@@ -84,6 +89,7 @@ def _declared(option: Option) -> click.Option:
     )
 
 
-def _refuse(message: str) -> NoReturn:
+def refuse(message: str) -> NoReturn:
+    """Say in one line what is wrong, and leave."""
     sys.stderr.write(f"kv-router: {' '.join(message.split())}\n")
     sys.exit(EXIT_WRONG_USAGE)

@@ -69,6 +69,16 @@ class Config:
     ]
     host: Annotated[str, Setting(HOST, "Address to listen on")] = "127.0.0.1"
     port: Annotated[int, Setting(integer(0, 65535), "TCP port to listen on; 0 takes a free one")] = 8000
+    processes: Annotated[
+        int,
+        Setting(
+            integer(1, 256),
+            "Processes that serve the port, each with its own view of every worker, and all with one load. "
+            "--max-inflight, --max-worker-inflight and --queue-size are divided among them, at least 1 for "
+            "each; clients' limits hold for all together",
+            "processes",
+        ),
+    ] = 1
     tokenizer: Annotated[
         str | None,
         Setting(
@@ -561,6 +571,8 @@ def check_workers(config: Config) -> None:
             "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
             "(or --worker-file, --discover, or --admin-key, to add them later)"
         )
+    if config.processes > 1 and any(worker.bind for worker in config.workers):
+        raise ConfigError("bind=true: expected --processes 1, since one process only can have that address")
     counted = Counter(worker.url.rstrip("/") for worker in config.workers)
     for url, times in counted.items():
         if times > 1:

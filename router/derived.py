@@ -40,12 +40,18 @@ def breaker_rules_of(config: Config) -> BreakerRules:
     )
 
 
-def capacity_of(config: Config) -> Capacity:
-    """Return how many requests may be under way, and wait."""
+def capacity_of(config: Config, index: int = 0) -> Capacity:
+    """Return how many requests may be under way, and wait, in one of the router's processes."""
     return Capacity(
-        config.max_inflight,
-        config.max_worker_inflight,
-        config.queue_size,
+        _part(config.max_inflight, index, config.processes),
+        _part(config.max_worker_inflight, index, config.processes),
+        _part(config.queue_size, index, config.processes),
         config.queue_seconds,
         config.hold_seconds,
     )
+
+
+def _part(whole: int, index: int, count: int) -> int:
+    """Return one process's part of a limit: all parts make the whole, but nobody has nothing."""
+    part, rest = divmod(whole, count)
+    return max(part + (index < rest), min(whole, 1))

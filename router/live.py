@@ -57,7 +57,7 @@ LIVE = frozenset(
 
 @dataclass(slots=True)
 class Live:
-    """The parts."""
+    """The parts, and which of the router's processes they are in."""
 
     weights: Weights
     limits: Limits
@@ -67,6 +67,7 @@ class Live:
     membership: Membership
     discovery: Discovery
     front: Front
+    index: int = 0
 
     @property
     def names(self) -> frozenset[str]:
@@ -81,7 +82,7 @@ class Live:
         _become(self.limits, limits_of(config))
         _become(self.breaker_rules, breaker_rules_of(config))
         self.retries.adjust(most=config.retries, share=config.retry_share, floor=config.retry_floor)
-        self.admission.resize(capacity_of(config))
+        self.admission.resize(capacity_of(config, self.index))
         self.membership.drain_seconds = config.drain_seconds
         self.discovery.settings(config.workers)
         if self.front.keys is not None:

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from router.engines.control import ACTIONS, Action
 from router.errors import BadRequest, ConfigError, NotAllowed, UnknownWorker
 from router.fleet.control import Result, WeightSync, all_ok, control_all
+from router.fleet.crew import Crew
 from router.fleet.fleet import Fleet
-from router.fleet.membership import Membership
 from router.fleet.snapshot import snapshot
 from router.fleet.spec import WorkerSpec, from_mapping, parse_worker
 from router.fleet.worker import Worker
@@ -27,7 +27,7 @@ _REFUSED = 502
 _OF_MEMBERSHIP = ("drain", "undrain")
 
 
-def admin_routes(fleet: Fleet, membership: Membership, key: str) -> APIRouter:
+def admin_routes(fleet: Fleet, crew: Crew, key: str) -> APIRouter:
     """Return the routes, each of which needs `Authorization: Bearer KEY`."""
     expected = b"Bearer " + key.encode()
 
@@ -38,42 +38,42 @@ def admin_routes(fleet: Fleet, membership: Membership, key: str) -> APIRouter:
 
     routes = APIRouter(prefix="/admin", dependencies=[Depends(allowed)])
 
-    _add_membership_routes(routes, fleet, membership)
+    _add_membership_routes(routes, fleet, crew)
 
     @routes.post("/fleet/{action}")
     async def control_fleet(action: str, request: Request) -> Response:
         """Pause, continue, flush or update_weights on every worker."""
         workers = list(fleet.workers.values())
-        return _answer(await control_all(workers, _action(action), await _body(request)))
+        return _answer(await control_all(workers, _action(action), await _body(request), crew.tell))
 
     @routes.post("/workers/{name:path}/{action}")
     async def control_worker(name: str, action: str, request: Request) -> Response:
         """The same on one worker, named by its URL, with or without the scheme."""
         workers = [_named(fleet, name)]
-        return _answer(await control_all(workers, _action(action), await _body(request)))
+        return _answer(await control_all(workers, _action(action), await _body(request), crew.tell))
 
     @routes.post("/weight_sync")
     async def weight_sync(request: Request) -> Response:
         """Pause, update, flush and continue the fleet, all at once or `max_paused` at a time."""
         body = await _body(request)
         workers = _chosen(fleet, body)
-        return _answer(await fleet.sync(WeightSync(body, workers).run()))
+        return _answer(await crew.sync(WeightSync(body, workers, crew.tell).run()))
 
     return routes
 
 
-def _add_membership_routes(routes: APIRouter, fleet: Fleet, membership: Membership) -> None:
+def _add_membership_routes(routes: APIRouter, fleet: Fleet, crew: Crew) -> None:
     @routes.post("/workers")
     async def add(request: Request) -> Response:
         """Add a worker: text as on the command line, plain or as JSON, or a mapping as in the file."""
-        worker = await membership.add(_spec(await read_body(request.receive, _MAX_BODY_BYTES)))
+        worker = await crew.add(_spec(await read_body(request.receive, _MAX_BODY_BYTES)))
         return Response(_row(worker), status_code=201, media_type=_JSON)
 
     @routes.delete("/workers/{name:path}")
     async def remove(name: str, request: Request) -> Response:
         """Drain a worker, then remove it; its requests may take so many `seconds`, then they are cut."""
         worker = _named(fleet, name)
-        cut = await membership.remove(worker, _seconds(request))
+        cut = await crew.remove(worker, _seconds(request))
         body = {"removed": worker.url, "requests_cut": cut}
         return Response(msgspec.json.encode(body), media_type=_JSON)
 
@@ -81,14 +81,14 @@ def _add_membership_routes(routes: APIRouter, fleet: Fleet, membership: Membersh
     async def drain(name: str) -> Response:
         """Send no more requests to a worker."""
         worker = _named(fleet, name)
-        membership.drain(worker)
+        await crew.drain(worker, on=True)
         return Response(_row(worker), media_type=_JSON)
 
     @routes.post("/workers/{name:path}/undrain")
     async def undrain(name: str) -> Response:
         """Send requests to a worker again."""
         worker = _named(fleet, name)
-        membership.undrain(worker)
+        await crew.drain(worker, on=False)
         return Response(_row(worker), media_type=_JSON)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from router.api.answers import decode_names, routed
 from router.api.feedback import batches
-from router.core.decide import predict, withdraw
 from router.proxy.relay import Relayed, relay
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from router.api.errand import Errand
     from router.api.feedback import Feedback
     from router.api.planner import Plan
+    from router.core.accounts import Accounts
     from router.core.cost import Candidate
-    from router.core.ledger import Ledger
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
@@ -37,7 +36,7 @@ class Books:
     """Where attempts are entered, and who learns from them."""
 
     fleet: Fleet
-    ledger: Ledger
+    accounts: Accounts
     feedback: Feedback
     metrics: Metrics
 
@@ -62,14 +61,14 @@ class Attempt:
         self._enter(plan, decode, now)
 
     def _enter(self, plan: Plan, decode: Candidate, now: float) -> None:
-        fleet, ledger, first = self._books.fleet, self._books.ledger, self._first
+        fleet, accounts, first = self._books.fleet, self._books.accounts, self._first
         self._trials = {rank: self._begun(rank) for rank in (first.rank, self._decode)}
         self._heard = batches(fleet.stream_of(first.rank))
-        self._to_compute = ledger.open(first.rank.load, first.uncached_tokens)
-        self._running = ledger.open(self._decode.load, 0)
-        self._predicted = _predict(plan, first, now)
+        self._to_compute = accounts.open(first.rank.load, first.uncached_tokens)
+        self._running = accounts.open(self._decode.load, 0)
+        self._predicted = _predict(accounts, plan, first, now)
         keeps = _keeps_cache(fleet, self._decode)
-        self._fetched = _predict(plan, decode, now) if keeps else ()
+        self._fetched = _predict(accounts, plan, decode, now) if keeps else ()
         if self._story is not None:
             self._story.sent(first, now, decode, keeps=keeps)
 
@@ -138,9 +137,9 @@ class Attempt:
             if rank.breaker.troubled:
                 self._books.fleet.worker_of(rank).health.ended(self._trials[rank])
         if not self._computed:
-            withdraw(self._first.rank, self._predicted)
+            self._books.accounts.withdraw(self._first.rank, self._predicted)
         if not self._ended_well:
-            withdraw(self._decode, self._fetched)
+            self._books.accounts.withdraw(self._decode, self._fetched)
         if self._story is not None:
             self._story.over(answered=self._ended_well)
 
@@ -150,8 +149,8 @@ def pair_headers(prefill: Candidate, decode: Candidate, request_id: bytes) -> tu
     return (*routed(prefill, request_id), *decode_names(decode.rank.worker, decode.rank.rank))
 
 
-def _predict(plan: Plan, candidate: Candidate, now: float) -> Iterable[int]:
-    return predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
+def _predict(accounts: Accounts, plan: Plan, candidate: Candidate, now: float) -> Iterable[int]:
+    return accounts.predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
 
 
 def _keeps_cache(fleet: Fleet, rank: Rank) -> bool:

@@ -18,8 +18,7 @@ from router.api.explain import Explainer
 from router.api.openapi import body_of, document
 from router.errors import BadRequest, NoRoute, NoWorker, RouterError, WrongMethod
 from router.fleet.fleet import Fleet
-from router.observe.exposition import Exposition
-from router.observe.rows import WorkerRow, workers_json
+from router.observe.sight import Sight
 from router.prompts.request import Kind
 from router.proxy.body import BodyBudget, read_body
 
@@ -29,8 +28,7 @@ _JSON = "application/json"
 def control_app(
     fleet: Fleet,
     explainer: Explainer,
-    exposition: Exposition,
-    rows: Callable[[], list[WorkerRow]],
+    sight: Sight,
     *,
     max_body_bytes: int,
     bodies: BodyBudget,
@@ -44,7 +42,7 @@ def control_app(
         openapi_url=None,  # ours has more in it; no page shows it, for that would load scripts from elsewhere
         redirect_slashes=False,
     )
-    _add_fleet_routes(app, fleet, exposition, rows)
+    _add_fleet_routes(app, fleet, sight)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
@@ -86,9 +84,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return error_answer(RouterError("the router failed to handle this request"))
 
 
-def _add_fleet_routes(
-    app: FastAPI, fleet: Fleet, exposition: Exposition, rows: Callable[[], list[WorkerRow]]
-) -> None:
+def _add_fleet_routes(app: FastAPI, fleet: Fleet, sight: Sight) -> None:
     @app.get("/health")
     async def health() -> Response:
         """The process is up."""
@@ -105,13 +101,13 @@ def _add_fleet_routes(
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         """Prometheus metrics."""
-        body, content_type = exposition.render(request.headers.get("accept", ""))
+        body, content_type = await sight.metrics(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     @app.get("/workers")
     async def workers() -> Response:
         """Every worker, its state, and each rank's view."""
-        return Response(workers_json(rows()), media_type=_JSON)
+        return Response(await sight.workers(), media_type=_JSON)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

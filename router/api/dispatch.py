@@ -19,8 +19,7 @@ from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
 from router.api.refusal import Refused, weigh
 from router.core.cost import choose
-from router.core.decide import candidates, predict, withdraw
-from router.core.ledger import Ledger
+from router.core.decide import candidates
 from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from router.api.exchange import Exchange
     from router.api.planner import Plan, Planner
     from router.api.retries import Retries
+    from router.core.accounts import Accounts, Entry
     from router.core.cost import Candidate
-    from router.core.ledger import Ticket
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
@@ -54,6 +53,7 @@ class Dispatcher:
         planner: Planner,
         metrics: Metrics,
         judge: Judge,
+        accounts: Accounts,
         *,
         retries: Retries,
         admission: Admission,
@@ -66,13 +66,13 @@ class Dispatcher:
         self._weights = judge.weights
         self._retries = retries
         self._rng = judge.rng
-        self._ledger = Ledger()
+        self._accounts = accounts
         self._clock = asyncio.get_running_loop().time
         self._pairs = PairDispatcher(
             fleet,
             metrics,
             self._feedback,
-            self._ledger,
+            accounts,
             judge,
             self._attempt,
             retries=retries,
@@ -233,30 +233,29 @@ class Dispatcher:
             ticket.close()
             if breaker.troubled:
                 worker.health.ended(trial)
-            _leave(rank, keys, story, answered=answered)
+            self._leave(rank, keys, story, answered=answered)
 
-    def _enter(self, plan: Plan, candidate: Candidate, story: Story | None) -> tuple[Iterable[int], Ticket]:
+    def _enter(self, plan: Plan, candidate: Candidate, story: Story | None) -> tuple[Iterable[int], Entry]:
         """Note the request in the predictions and in the ledger."""
         now = self._clock()
-        keys = predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
-        ticket = self._ledger.open(candidate.rank.load, candidate.uncached_tokens)
+        keys = self._accounts.predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
+        ticket = self._accounts.open(candidate.rank.load, candidate.uncached_tokens)
         if story is not None:
             story.sent(candidate, now)
         return keys, ticket
+
+    def _leave(self, rank: Rank, keys: Iterable[int], story: Story | None, *, answered: bool) -> None:
+        """Take back what was predicted of a try that came to nothing."""
+        if not answered:
+            self._accounts.withdraw(rank, keys)
+        if story is not None:
+            story.over(answered=answered)
 
     def _started(self, exchange: Exchange) -> None:
         self._metrics.first_byte.observe(perf_counter() - exchange.began)
         if exchange.story is not None:
             exchange.story.computed()
             exchange.story.started()
-
-
-def _leave(rank: Rank, keys: Iterable[int], story: Story | None, *, answered: bool) -> None:
-    """Take back what was predicted of a try that came to nothing."""
-    if not answered:
-        withdraw(rank, keys)
-    if story is not None:
-        story.over(answered=answered)
 
 
 def _without(ranks: list[Rank], tried: AbstractSet[str]) -> list[Rank]:

@@ -29,7 +29,7 @@ class Explainer:
     async def explain(self, body: bytes) -> dict[str, Any]:
         """Return the answer to /explain for a completions, chat or native body. Raises RouterError."""
         plan = await self._planner.plan(kind_of(body), body)
-        ranks = [rank for worker in self._fleet.workers.values() for rank in worker.ranks]
+        ranks = self._fleet.ranks()
         found = candidates(self._fleet.index, ranks, plan.prompt)
         who = options(self._fleet, plan, copies_of(plan), list)
         choice = self._judge.choose(who, plan.prompt)

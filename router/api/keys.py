@@ -70,6 +70,21 @@ class Client:
         if self._prompt_tokens is not None:
             self._take(self._prompt_tokens, tokens, clock(), "prompt tokens")
 
+    def spent(self) -> tuple[float, float]:
+        """Return how many requests and prompt tokens it has used since the last call, of those limited."""
+        used = []
+        for bucket in (self._requests, self._prompt_tokens):
+            used.append(0.0 if bucket is None else bucket.taken)
+            if bucket is not None:
+                bucket.taken = 0.0
+        return used[0], used[1]
+
+    def charge(self, requests: float, prompt_tokens: float, now: float) -> None:
+        """Count what it has used in another process of the router."""
+        for bucket, amount in ((self._requests, requests), (self._prompt_tokens, prompt_tokens)):
+            if bucket is not None and amount:
+                bucket.charge(amount, now)
+
     def _take(self, bucket: Bucket, amount: int, now: float, what: str) -> None:
         wait = bucket.take(amount, now)
         if wait:

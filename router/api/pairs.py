@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from router.api.feedback import Feedback
     from router.api.planner import Plan
     from router.api.retries import Retries
+    from router.core.accounts import Accounts
     from router.core.cost import Candidate
-    from router.core.ledger import Ledger
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
     from router.observe.story import Story
@@ -52,7 +52,7 @@ class PairDispatcher:
         fleet: Fleet,
         metrics: Metrics,
         feedback: Feedback,
-        ledger: Ledger,
+        accounts: Accounts,
         judge: Judge,
         alone: Alone,
         *,
@@ -61,7 +61,7 @@ class PairDispatcher:
     ) -> None:
         self._fleet = fleet
         self._metrics = metrics
-        self._books = Books(fleet, ledger, feedback, metrics)
+        self._books = Books(fleet, accounts, feedback, metrics)
         self._judge = judge
         self._alone = alone
         self._retries = retries

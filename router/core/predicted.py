@@ -53,23 +53,23 @@ class Predicted:
         # The last block of a prompt is never looked for, so it is never among the known.
         if not keys or (known + 1 >= len(keys) and self._lasts(keys[-1], end)):
             return
-        self._enter(_entries(keys, start), end)
+        self._enter(entries(keys, start), end)
 
     def _lasts(self, key: int, end: float) -> bool:
         """Whether a prediction is there, and would not last noticeably longer if it were made anew."""
         return end - self._until.get(key, 0.0) < self.ttl * FRESH
 
-    def _enter(self, entries: array[int], end: float) -> None:
+    def _enter(self, news: array[int], end: float) -> None:
         until, masks, bit = self._until, self._index.predicted, self._bit
-        if until.keys().isdisjoint(entries):
-            until.update(dict.fromkeys(entries, end))
+        if until.keys().isdisjoint(news):
+            until.update(dict.fromkeys(news, end))
         else:
             # A fresh end moves the entry to the back, so that the front is always the soonest to go.
-            for key in entries:
+            for key in news:
                 until.pop(key, None)
                 until[key] = end
         get = masks.get
-        for key in entries:
+        for key in news:
             masks[key] = get(key, 0) | bit
         while len(until) > self._bound:
             self.settle(next(iter(until)))
@@ -101,7 +101,7 @@ class Predicted:
         return old
 
 
-def _entries(keys: array[int], start: int) -> array[int]:
+def entries(keys: array[int], start: int) -> array[int]:
     """Return the keys that get entries, of those from depth `start` on."""
     if start + len(keys) <= EACH:
         return keys

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from router.engines.detect import ENGINES
 from router.errors import BadRequest, UpstreamFailed
+from router.fleet.effects import Begun, Ended
 from router.fleet.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from router.engines.control import Action, Outcome
+    from router.engines.control import Action
+    from router.fleet.effects import Effect
+
+    Tell = Callable[[Effect], Awaitable[None]]
 
 Result = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -29,39 +35,75 @@ _CONTINUES, _CONTINUE_SECONDS = 5, 1.0
 _UNKNOWN: Result = {"ok": False, "status": None, "sent": True}
 
 
-async def control(worker: Worker, action: Action, body: dict[str, Any]) -> Result:
+async def nobody(_: Effect) -> None:
+    """Tell nobody of an effect: there is one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A worker when a call to it began: what its streams had seen, and its state."""
+
+    seen: list[int]
+    state: WorkerState
+
+
+def begin(worker: Worker, action: Action) -> Before:
+    """Take note that a control call begins, here or in another process."""
+    before = Before(worker.clears_seen(), worker.state)
+    if action == "pause" and before.state is WorkerState.READY:
+        worker.controlled(WorkerState.DRAINING, "being paused through the router")
+    return before
+
+
+def end(worker: Worker, before: Before, ended: Ended) -> None:
+    """Make the views and the state of a worker what a control call has left them."""
+    if ended.cleared:
+        worker.cleared(ended.action, before.seen)
+    if before.state not in _UP:
+        return
+    if not ended.answered:
+        worker.controlled(before.state)
+    elif ended.action == "pause":
+        state, why = (WorkerState.PAUSED, "paused through the router") if ended.ok else (before.state, "")
+        worker.controlled(state, why)
+    elif ended.action == "continue" and ended.ok:
+        worker.controlled(WorkerState.READY)
+
+
+async def control(worker: Worker, action: Action, body: dict[str, Any], tell: Tell = nobody) -> Result:
     """Carry out one action on one worker; return what came of it, also when nothing did.
 
-    `status` is the worker's, None when it has not answered.
+    `status` is the worker's, None when it has not answered. `tell` has other processes follow.
     """
-    said = worker.description
+    said, call = worker.description, uuid4().hex
     if said is None or worker.state not in _UP:
         return {"ok": False, "status": None, "answer": f"{worker.state}: {worker.why}", "sent": False}
-    seen, before = worker.clears_seen(), worker.state
-    if action == "pause" and before is WorkerState.READY:
-        worker.controlled(WorkerState.DRAINING, "being paused through the router")
+    before = begin(worker, action)
+    await tell(Begun(call, worker.url, action))
     try:
         outcome = await ENGINES[said.engine].control(worker.side, action, body)
     except (UpstreamFailed, BadRequest) as error:
-        worker.controlled(before)
+        ended = Ended(call, worker.url, action, answered=False, ok=False, cleared=False)
         _log.warning("worker %s: %s failed: %s", worker.url, action, error.message)
-        return {
-            "ok": False,
-            "status": None,
-            "answer": error.message,
-            "sent": isinstance(error, UpstreamFailed),
-        }
-    if outcome.cleared:
-        worker.cleared(action, seen)
-    _note(worker, action, outcome, before)
-    return {"ok": outcome.ok, "status": outcome.status, "answer": outcome.answer, "sent": True}
+        sent = isinstance(error, UpstreamFailed)
+        result: Result = {"ok": False, "status": None, "answer": error.message, "sent": sent}
+    else:
+        ended = Ended(call, worker.url, action, answered=True, ok=outcome.ok, cleared=outcome.cleared)
+        level = logging.INFO if outcome.ok else logging.WARNING
+        _log.log(level, "worker %s: %s answered %d", worker.url, action, outcome.status)
+        result = {"ok": outcome.ok, "status": outcome.status, "answer": outcome.answer, "sent": True}
+    end(worker, before, ended)
+    await tell(ended)
+    return result
 
 
-async def control_all(workers: Sequence[Worker], action: Action, body: dict[str, Any]) -> dict[str, Result]:
+async def control_all(
+    workers: Sequence[Worker], action: Action, body: dict[str, Any], tell: Tell = nobody
+) -> dict[str, Result]:
     """Carry out one action on many workers at once; the results by worker. Raises BadRequest."""
     if action == "pause":
         check_mode(workers, body.get("mode"))
-    results = await asyncio.gather(*(control(worker, action, body) for worker in workers))
+    results = await asyncio.gather(*(control(worker, action, body, tell) for worker in workers))
     return {worker.url: result for worker, result in zip(workers, results, strict=True)}
 
 
@@ -75,22 +117,10 @@ def check_mode(workers: Sequence[Worker], mode: object) -> None:
             raise BadRequest(f"mode: expected one of {expected}, got {mode!r:.60}", param="mode")
 
 
-def _note(worker: Worker, action: Action, outcome: Outcome, before: WorkerState) -> None:
-    """Make the worker's state what it is now, and say so."""
-    level = logging.INFO if outcome.ok else logging.WARNING
-    _log.log(level, "worker %s: %s answered %d", worker.url, action, outcome.status)
-    if action == "pause":
-        worker.controlled(
-            WorkerState.PAUSED if outcome.ok else before, "paused through the router" if outcome.ok else ""
-        )
-    elif action == "continue" and outcome.ok:
-        worker.controlled(WorkerState.READY)
-
-
 class WeightSync:
     """Pause, update, flush, continue, over a fleet; at most `max_paused` workers stand still at a time."""
 
-    def __init__(self, body: dict[str, Any], workers: Sequence[Worker]) -> None:
+    def __init__(self, body: dict[str, Any], workers: Sequence[Worker], tell: Tell = nobody) -> None:
         """Read the body: the pause's `mode`, `update` (a weight update's body), `flush`, `max_paused`.
 
         Without them all workers are paused at once and flushed. Raises BadRequest.
@@ -101,6 +131,7 @@ class WeightSync:
             raise BadRequest(f"{unknown[0]!r:.60}: unknown field, expected {known}", param=unknown[0])
         check_mode(workers, body.get("mode"))
         self._workers = workers
+        self._tell = tell
         self._pause = {"mode": body["mode"]} if "mode" in body else {}
         self._update = _typed(body, "update", dict, None, "an object, the body of the weight update")
         self._flush = _typed(body, "flush", bool, True, "true or false")
@@ -118,7 +149,7 @@ class WeightSync:
         async with self._turn:
             steps: dict[str, Result] = {}
             try:
-                steps["pause"] = await control(worker, "pause", self._pause)
+                steps["pause"] = await control(worker, "pause", self._pause, self._tell)
                 if steps["pause"]["ok"]:
                     await self._while_paused(worker, steps)
             finally:
@@ -133,16 +164,16 @@ class WeightSync:
     async def _while_paused(self, worker: Worker, steps: dict[str, Result]) -> None:
         clears = worker.clears
         if self._update is not None:
-            steps["update_weights"] = await control(worker, "update_weights", self._update)
+            steps["update_weights"] = await control(worker, "update_weights", self._update, self._tell)
             if not steps["update_weights"]["ok"]:
                 return
         # An update that has flushed already needs no second flush.
         if self._flush and worker.clears == clears:
             # Requests that wait out the sync hold blocks on vLLM; they are computed anew on the new weights.
-            steps["flush"] = await control(worker, "flush", {"reset_running_requests": True})
+            steps["flush"] = await control(worker, "flush", {"reset_running_requests": True}, self._tell)
 
     async def _continue(self, worker: Worker, *, certain: bool) -> Result:
-        result = await control(worker, "continue", {})
+        result = await control(worker, "continue", {}, self._tell)
         said = worker.description
         for _ in range(0 if certain else _CONTINUES):
             await asyncio.sleep(_CONTINUE_SECONDS)
@@ -151,7 +182,7 @@ class WeightSync:
                     break
             except UpstreamFailed:
                 continue
-            result = await control(worker, "continue", {})
+            result = await control(worker, "continue", {}, self._tell)
         return result
 
 

@@ -127,6 +127,10 @@ class Fleet:
         said = self.worker_of(rank).description
         return said.adapters if said is not None else {}
 
+    def ranks(self) -> list[Rank]:
+        """Return the ranks of all workers, whatever their state."""
+        return [rank for worker in self.workers.values() for rank in worker.ranks]
+
     def find(self, name: str) -> Worker | None:
         """Return the worker of this URL, which may be given without its scheme."""
         for worker in self.workers.values():

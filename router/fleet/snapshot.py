@@ -53,7 +53,7 @@ def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
         tokens=tokens,
         tokens_why=tokens_why,
         inflight_requests=worker.requests(),
-        inflight_tokens=sum(load.inflight_tokens for load in loads),
+        inflight_tokens=sum(load.own_tokens for load in loads),
         ranks=[_rank_row(worker, rank, stream, now) for rank, stream in pairs],
     )
 

@@ -122,8 +122,8 @@ class Worker:
         return self.state, self.why
 
     def requests(self) -> int:
-        """Return how many requests are under way there."""
-        return sum(rank.load.active_requests for rank in self.ranks)
+        """Return how many requests of this process are under way there."""
+        return sum(rank.load.active_requests - rank.load.peer_requests for rank in self.ranks)
 
     def busy(self) -> bool:
         """Whether any request is, also one from before the worker became another."""

@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from router.observe.figures import Figures, figures, values
 from router.observe.histogram import Histogram
 from router.observe.rows import WorkerRow
-from router.observe.table import METRICS, PREFIX, Definition, Scrape
+from router.observe.table import METRICS, PREFIX, Definition, Scrape, Values
 
 if TYPE_CHECKING:
     from router.observe.metrics import Metrics
@@ -23,41 +24,51 @@ Snapshot = Callable[[], Iterable[WorkerRow]]
 
 
 class FleetCollector(Collector):
-    """Reads the counts, and calls `snapshot` once, for every scrape."""
+    """Has the figures of a scrape."""
+
+    def __init__(self, found: Figures) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric of METRICS."""
+        for definition in METRICS:
+            yield _family(definition, values(self._found.get(definition.full_name, ())))
+
+
+class Exposition:
+    """Renders what there is to see now, and the process's own memory and CPU time (`process_*`).
+
+    It reads the counts, and calls `snapshot` once, for every scrape.
+    """
 
     def __init__(self, counts: Metrics, snapshot: Snapshot) -> None:
         self._counts = counts
         self._snapshot = snapshot
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric of METRICS."""
-        scrape = Scrape(self._counts, self._snapshot())
-        for definition in METRICS:
-            yield _family(definition, scrape)
+    def figures(self) -> Figures:
+        """Return what there is to see in this process."""
+        return figures(Scrape(self._counts, self._snapshot()))
 
+    def render(self, accept: str = "", together: Figures | None = None) -> tuple[bytes, str]:
+        """Return body and content type in the format an Accept header asks for. About 10 us a value.
 
-class Exposition:
-    """Renders what there is to see now, and the process's own memory and CPU time (`process_*`)."""
-
-    def __init__(self, counts: Metrics, snapshot: Snapshot) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(FleetCollector(counts, snapshot))
-        ProcessCollector(registry=self._registry)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return body and content type in the format an Accept header asks for. About 10 us a value."""
+        `together` are the figures of all processes, where there are several.
+        """
+        registry = CollectorRegistry()
+        registry.register(FleetCollector(self.figures() if together is None else together))
+        ProcessCollector(registry=registry)
         try:
             encode, content_type = choose_encoder(accept)
         except (ValueError, TypeError):  # prometheus_client 0.26 reads a version without checking it
             encode, content_type = choose_encoder("")
-        return encode(self._registry), content_type
+        return encode(registry), content_type
 
 
-def _family(definition: Definition, scrape: Scrape) -> Metric:
+def _family(definition: Definition, found: Values) -> Metric:
     unit = definition.unit if definition.name.endswith("_" + definition.unit) else ""
     family = Metric(PREFIX + definition.name, definition.help, definition.kind, unit)
-    for values, value in definition.read(scrape):
-        labels = dict(zip(definition.labels, values, strict=True))
+    for at, value in found:
+        labels = dict(zip(definition.labels, at, strict=True))
         if isinstance(value, Histogram):
             _add_histogram(family, labels, value)
         else:

@@ -21,12 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z INFO message`, in UTC."""
+    """`2026-01-31T12:00:00.123Z INFO message`, in UTC; `mark` stands before the message."""
 
     converter = staticmethod(time.gmtime)
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    def __init__(self, mark: str = "") -> None:
+        form = f"%(asctime)s.%(msecs)03dZ %(levelname)s {mark}%(message)s"
+        super().__init__(form, "%Y-%m-%dT%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line, and its traceback if it has one."""
@@ -53,8 +54,8 @@ def log_lost_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     _log.error("%s", context["message"], exc_info=error if isinstance(error, Exception) else None)
 
 
-def configure(level: str) -> None:
-    """Send the process's logs to stderr; `level` is for the router's own.
+def configure(level: str, mark: str = "") -> None:
+    """Send the process's logs to stderr; `level` is for the router's own, `mark` says whose lines they are.
 
     Of libraries only warnings are shown, and of uvicorn no access log; start it with `log_config=None`.
     """
@@ -62,7 +63,7 @@ def configure(level: str) -> None:
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {"line": {"()": LineFormatter}},
+            "formatters": {"line": {"()": LineFormatter, "mark": mark}},
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
             "root": {"level": "WARNING", "handlers": ["stderr"]},
             "loggers": {

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
-from router.app import _listen
+from router.listening import listen
 from router.proxy.keepalive import IDLE_SECONDS, INTERVAL_SECONDS, QUESTIONS
 from router.proxy.upstream import Upstream
 from tests.engines.scripted import Answer, scripted
@@ -38,7 +38,7 @@ async def test_connections_to_workers_are_kept_alive() -> None:
 
 
 async def test_connections_of_clients_are_kept_alive() -> None:
-    with _listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         accepted, _ = listening.accept()
         with accepted:

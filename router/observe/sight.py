@@ -1,0 +1,39 @@
+"""What there is to see of a router, whichever of its processes is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from router.observe.rows import WorkerRow, workers_json
+
+if TYPE_CHECKING:
+    from router.observe.exposition import Exposition
+
+Rows = Callable[[], list[WorkerRow]]
+
+
+class Sight(Protocol):
+    """The answers of GET /metrics and GET /workers."""
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """Return body and content type of /metrics."""
+
+    async def workers(self) -> bytes:
+        """Return the body of /workers."""
+
+
+class OwnSight:
+    """A router of one process shows what that sees."""
+
+    def __init__(self, exposition: Exposition, rows: Rows) -> None:
+        self._exposition = exposition
+        self._rows = rows
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """See `Sight`."""
+        return self._exposition.render(accept)
+
+    async def workers(self) -> bytes:
+        """See `Sight`."""
+        return workers_json(self._rows())
