@@ -7,24 +7,24 @@ later and for all of that time together.
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from router.core.accounts import Accounts
 from router.core.decide import predict, withdraw
-from router.core.ledger import Ledger, Ticket
 from router.core.predicted import entries
+from router.core.rank import Rank
 from router.core.said import KEY_BYTES, MOST_KEY_BYTES, MOST_LOADS, VERSION, RankKeys, RankLoad, Said, encode
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from router.core.blocks import PromptBlocks
     from router.core.cost import Candidate
     from router.core.ledger import Load
-    from router.core.rank import Rank
     from router.core.said import Spent
 
     Named = Iterable[tuple[str, Rank]]
@@ -38,28 +38,34 @@ _NAME_BYTES = 64
 
 
 class ToldTicket:
-    """A ticket each change of which is told."""
+    """A `Ticket` each change of which is told; written out, because one within another costs 1 us more."""
 
-    __slots__ = ("_load", "_mark", "_ticket")
+    __slots__ = ("_load", "_open", "_telling", "_tokens")
 
-    def __init__(self, ticket: Ticket, load: Load, mark: Callable[[Load], None]) -> None:
-        self._ticket = ticket
+    def __init__(self, load: Load, tokens: int, telling: Telling) -> None:
         self._load = load
-        self._mark = mark
+        self._tokens = tokens
+        self._telling = telling
+        self._open = True
 
     def first_token(self) -> None:
         """See `Ticket`."""
-        self._ticket.first_token()
-        self._mark(self._load)
+        self._load.inflight_tokens -= self._tokens
+        self._tokens = 0
+        telling = self._telling
+        telling.dirty.add(self._load)
+        if not telling.awake:
+            telling.rouse()
 
     def close(self) -> None:
         """See `Ticket`."""
-        self._ticket.close()
-        self._mark(self._load)
+        if self._open:
+            self._open = False
+            self._load.active_requests -= 1
+            self.first_token()
 
 
-@dataclass(frozen=True, slots=True)
-class Foretold:
+class Foretold(msgspec.Struct, gc=False):
     """Predicted keys that were news, from depth `start` on, so that they can be taken back."""
 
     keys: array[int]
@@ -69,8 +75,7 @@ class Foretold:
         return iter(self.keys)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, gc=False):
     """Keys to be told. `at` is monotonic seconds."""
 
     rank: Rank
@@ -80,31 +85,39 @@ class _Waiting:
 
 
 class Telling:
-    """One process's. `wake` is called at the first thing to tell since `changes` was last called."""
+    """One process's. `wake` is called at the first thing to tell since `changes` was last called.
+
+    `dirty` are the loads that have changed since then, `awake` whether there is anything to tell.
+    """
 
     def __init__(self, router: str, sender: str, wake: Callable[[], None]) -> None:
         self.router = router
         self.sender = sender
-        self.wake = wake
         self.dropped = 0
-        self._ledger = Ledger()
-        self._dirty: set[Load] = set()
+        self.dirty: set[Load] = set()
+        self.awake = False
+        self._wake = wake
+        self._dispatches = 0
         self._waiting: deque[_Waiting] = deque()
-        self._awake = False
         self._number = 0
         self._round = 0
         self.accounts = Accounts(self._open, self._predict, self._withdraw)
 
-    def _mark(self, load: Load) -> None:
-        self._dirty.add(load)
-        if not self._awake:
-            self._awake = True
-            self.wake()
+    def rouse(self) -> None:
+        """Say that there is something to tell."""
+        self.awake = True
+        self._wake()
 
     def _open(self, load: Load, uncached_tokens: int) -> ToldTicket:
-        """Enter a request; about 0.4 us more than a ledger alone, its ticket's ends included."""
-        self._mark(load)
-        return ToldTicket(self._ledger.open(load, uncached_tokens), load, self._mark)
+        """Enter a request as `Ledger.open` does; all in all about 0.2 us more, its ticket's ends included."""
+        self.dirty.add(load)
+        if not self.awake:
+            self.rouse()
+        self._dispatches += 1
+        load.last_dispatch = self._dispatches
+        load.inflight_tokens += uncached_tokens
+        load.active_requests += 1
+        return ToldTicket(load, uncached_tokens, self)
 
     def _predict(self, chosen: Candidate, prompt: PromptBlocks, now: float) -> Iterable[int]:
         keys = predict(chosen, prompt, now)
@@ -118,7 +131,9 @@ class Telling:
         withdraw(rank, keys)
         if isinstance(keys, Foretold):
             self._keep(_Waiting(rank, time.monotonic(), keys, taken_back=True))
-            self._mark(rank.load)
+            self.dirty.add(rank.load)
+            if not self.awake:
+                self.rouse()
 
     def _keep(self, waiting: _Waiting) -> None:
         if len(self._waiting) >= _MOST_WAITING:
@@ -128,7 +143,7 @@ class Telling:
 
     def changes(self, ranks: Named, spent: Sequence[Spent] = ()) -> list[bytes]:
         """Return messages of what is new. `ranks` are those of the fleet, with their workers' names."""
-        dirty, self._dirty, self._awake = self._dirty, set(), False
+        dirty, self.dirty, self.awake = self.dirty, set(), False
         told = [(name, rank) for name, rank in ranks if rank.load in dirty]
         names = {rank: name for name, rank in told}
         messages = [self._said(loads=_loads(told[at : at + MOST_LOADS])) for at in _steps(told)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import decision, ingest, latency, match, memory, prompts, proxy, reset, workers
+from tests.bench import decision, ingest, latency, match, memory, prompts, proxy, reset, share, workers
 
 TABLES = {
     "decision": decision.main,
@@ -15,6 +15,7 @@ TABLES = {
     "reset": reset.main,
     "prompts": prompts.main,
     "proxy": proxy.main,
+    "share": share.main,
     "workers": workers.main,
 }
 
