@@ -37,11 +37,12 @@ from router.fleet.discovery.sources import sources_of
 from router.fleet.fleet import Fleet
 from router.fleet.limits import ViewLimits
 from router.fleet.membership import Membership
-from router.fleet.snapshot import snapshot
+from router.fleet.snapshot import each_row, snapshot
 from router.front import Front
 from router.listening import listen, shown
 from router.live import Live
 from router.observe import logs
+from router.observe.delay import LoopDelay
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
 from router.observe.sight import OwnSight
@@ -98,14 +99,18 @@ def build(
         ),
         probe_seconds=config.probe_seconds,
         prepare=tokenizers.prepare,
-        connect=partial(Upstream, tls=front.worker_tls, key=config.worker_api_key),
+        connect=partial(
+            Upstream,
+            tls=front.worker_tls,
+            key=config.worker_api_key,
+            connected=metrics.stages["connect"].observe,
+        ),
         breaker=breaker_rules,
     )
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
     discovery = Discovery(reconciler, sources, config.workers)
     sharing = _sharing(team, fleet, front)
-    metrics.index = fleet.index.size
     reader = PromptReader()
     policy = POLICIES[config.policy]
     judge = Judge(fleet.index, policy, weights, Random(), config.pd_min_uncached)
@@ -124,10 +129,12 @@ def build(
         discovery.start()
         if team is not None:
             await team.start()
+        delay = LoopDelay(metrics.delays.observe)
         watch = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
         try:
             yield
         finally:
+            delay.close()
             if watch is not None:
                 watch.cancel()
             await discovery.close()
@@ -138,18 +145,16 @@ def build(
             await tokenizers.close()
             reader.close()
 
-    metrics.token_checks = tokenizers.check.totals
-    if front.door is not None:
-        metrics.clients = front.door.counts
-
     def rows() -> list[WorkerRow]:
         return snapshot(fleet.workers.values(), tokenizers.mode)
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
     admission = Admission(
-        capacity_of(config, _index(team)), lambda rank: fleet.worker_of(rank).requests(), metrics.waits
+        capacity_of(config, _index(team)),
+        lambda rank: fleet.worker_of(rank).requests(),
+        metrics.stages["wait"],
     )
-    metrics.waiting, metrics.turned_away = (lambda: admission.waiting), admission.refused
+    _let_see(metrics, fleet, tokenizers, admission, bodies, front)
     fleet.on_change = partial(_changed, asyncio.get_running_loop(), admission, sharing)
     retries = Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor)
     dispatcher = Dispatcher(
@@ -172,7 +177,8 @@ def build(
         limits=limits,
         observers=tuple(observers),
     )
-    sight = (OwnSight if team is None else team.sight)(Exposition(metrics, rows), rows)
+    exposition = Exposition(metrics, lambda: each_row(fleet.workers.values(), tokenizers.mode))
+    sight = (OwnSight if team is None else team.sight)(exposition, rows)
     crew = Alone(fleet, membership) if team is None else team.crew(fleet, membership)
     control = control_app(
         fleet,
@@ -195,6 +201,23 @@ def build(
     return edge, Live(
         weights, limits, breaker_rules, retries, admission, membership, discovery, front, _index(team)
     )
+
+
+def _let_see(
+    metrics: Metrics,
+    fleet: Fleet,
+    tokenizers: TokenizerStore,
+    admission: Admission,
+    bodies: BodyBudget,
+    front: Front,
+) -> None:
+    """Let the metrics read what others count."""
+    metrics.index, metrics.serving = fleet.index.size, fleet.serving
+    metrics.token_checks = tokenizers.check.totals
+    metrics.waiting, metrics.turned_away = admission.waiting_for, admission.refused
+    metrics.queue_limit, metrics.held_bytes = (lambda: admission.most_waiting), (lambda: bodies.held)
+    if front.door is not None:
+        metrics.clients = front.door.counts
 
 
 class Server(uvicorn.Server):

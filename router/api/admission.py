@@ -101,6 +101,15 @@ class Admission:
         """How many requests wait."""
         return sum(map(len, self._lines.values()))
 
+    @property
+    def most_waiting(self) -> int:
+        """How many requests of one model may wait."""
+        return self._capacity.waiting
+
+    def waiting_for(self) -> dict[str, int]:
+        """Return how many requests wait for each model; models for which none does are not in it."""
+        return {model: len(line) for model, line in self._lines.items()}
+
     def check(self, headers: Iterable[Field]) -> Callable[[str], None] | None:
         """Return what raises QueueFull for a request that would find no place in the line of its model.
 

@@ -7,11 +7,11 @@ request until the end. What the prefill rank has computed it holds, whatever bec
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.api.answers import decode_names, routed
 from router.api.feedback import batches
+from router.api.tempo import begun, ended
 from router.proxy.relay import Relayed, relay
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Attempt:
         relayed = await relay(response, self._exchange.cycle, extra=self._headers, on_start=self._begin)
         self._exchange.status = relayed.status
         self._ended_well = relayed.status == _OK
+        ended(self._books.metrics, self._plan, self._exchange, relayed)
         if not self._told:
             self._books.feedback.learn(self._plan, self._first, relayed, self._heard, self._story)
         elif relayed.failure is not None:
@@ -110,7 +111,7 @@ class Attempt:
     def _begin(self) -> None:
         self._compute()
         self._good(self._decode)
-        self._books.metrics.first_byte.observe(perf_counter() - self._exchange.began)
+        begun(self._books.metrics, self._plan, self._exchange)
         if self._story is not None:
             self._story.started()
 

@@ -22,6 +22,8 @@ from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.relay import interrupt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from router.api.admission import Admission
     from router.api.dispatch import Dispatcher
     from router.api.keys import Client
@@ -71,7 +73,8 @@ class Completions:
             body = await body_of(cycle, self._max_body_bytes, self._bodies)
             held = len(body)
             with ClientWatch(cycle):
-                plan = await self._planner.plan(kind, body, self._admission.check(cycle.headers))
+                plan = await self._planner.plan(kind, body, self._check(exchange))
+                exchange.model = plan.route.model
                 if exchange.story is not None:
                     exchange.story.plan_made(plan)
                 if client is not None:
@@ -93,9 +96,23 @@ class Completions:
             if deadline is not None:
                 deadline.close()
             self._bodies.give_back(held)
-            self._metrics.answered(kind.value, exchange.status, perf_counter() - exchange.began)
+            self._metrics.answered(
+                kind.value, exchange.status, perf_counter() - exchange.began, exchange.model
+            )
             if exchange.story is not None:
                 exchange.story.end()
+
+    def _check(self, exchange: Exchange) -> Callable[[str], None] | None:
+        """Return what the planner is to ask once it knows the model, if anything."""
+        admitted = self._admission.check(exchange.cycle.headers)
+        if admitted is None:
+            return None
+
+        def check(model: str) -> None:
+            exchange.model = model
+            admitted(model)
+
+        return check
 
     async def refuse(self, kind: Kind, cycle: Cycle, error: RouterError) -> None:
         """Answer one request that must not be served; raises nothing."""

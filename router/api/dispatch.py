@@ -18,8 +18,9 @@ from router.api.eligible import computing, fitting, has_pinned, nobody, pinned, 
 from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
 from router.api.refusal import Refused, weigh
+from router.api.tempo import begun, ended
 from router.core.cost import choose
-from router.core.decide import candidates
+from router.core.decide import candidates, make_keys
 from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
@@ -160,7 +161,9 @@ class Dispatcher:
 
     async def _coming(self, plan: Plan) -> list[Rank]:
         """Return the ranks to choose from where there are none now: waits only while all are paused."""
+        began = perf_counter()
         await self._fleet.wait_for(plan.request.model, self._admission.hold_seconds)
+        self._metrics.stages["wait"].observe(perf_counter() - began)
         ranks = self._eligible(plan, _NONE)
         if not ranks:
             raise nobody(self._fleet, plan)
@@ -168,10 +171,14 @@ class Dispatcher:
 
     def _choose(self, plan: Plan, ranks: list[Rank], story: Story | None) -> Candidate:
         began = perf_counter()
+        make_keys(ranks, plan.prompt)
+        hashed = perf_counter()
         facts = candidates(self._fleet.index, ranks, plan.prompt)
+        matched = perf_counter()
         chosen = choose(self._policy, facts, self._weights, self._rng)
-        self._metrics.stages["choose"].observe(perf_counter() - began)
-        self._metrics.chosen(self._policy.name, chosen.overlap_tokens, plan.prompt.count)
+        metrics = self._metrics
+        metrics.decided(hashed - began, matched - hashed, perf_counter() - matched)
+        metrics.chosen(plan.route.model, self._policy.name, chosen.overlap_tokens, plan.prompt.count)
         if story is not None:
             story.chosen(self._policy, self._weights, facts, chosen, began)
         return chosen
@@ -202,8 +209,11 @@ class Dispatcher:
 
         def on_start() -> None:
             ticket.first_token()
-            self._started(exchange)
+            if story is not None:
+                story.computed()
+                story.started()
             if sound:
+                begun(self._metrics, plan, exchange)
                 breaker.good += 1
                 if breaker.troubled:
                     worker.health.succeeded(trial)
@@ -222,6 +232,7 @@ class Dispatcher:
             relayed = await relay(response, exchange.cycle, extra=extra, on_start=on_start)
             exchange.status = relayed.status
             answered = relayed.status == _OK
+            ended(self._metrics, plan, exchange, relayed)
             self._feedback.learn(plan, candidate, relayed, heard, story)
             if relayed.failure is not None:
                 relayed.failure.trial = trial
@@ -250,12 +261,6 @@ class Dispatcher:
             self._accounts.withdraw(rank, keys)
         if story is not None:
             story.over(answered=answered)
-
-    def _started(self, exchange: Exchange) -> None:
-        self._metrics.first_byte.observe(perf_counter() - exchange.began)
-        if exchange.story is not None:
-            exchange.story.computed()
-            exchange.story.started()
 
 
 def _without(ranks: list[Rank], tried: AbstractSet[str]) -> list[Rank]:

@@ -19,13 +19,17 @@ CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; nobody is left to see it b
 class Exchange:
     """What goes to a worker, and where the answer goes; `status` is what the client got, so far.
 
+    `model` is the one asked for, once it is known to be served here. `began` is when the request came,
+    `first` when the first of its answer went out, on `perf_counter`; 0 before.
     `story` is what observers see of it, None when there are none.
     """
 
-    __slots__ = ("began", "cycle", "headers", "id", "response", "status", "story")
+    __slots__ = ("began", "cycle", "first", "headers", "id", "model", "response", "status", "story")
 
     def __init__(self, cycle: Cycle) -> None:
         self.began = perf_counter()
+        self.first = 0.0
+        self.model: str | None = None
         self.cycle = cycle
         self.headers: list[Field]
         self.headers, given = cycle.sender.onward(cycle.headers)

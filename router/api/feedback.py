@@ -52,8 +52,9 @@ class Feedback:
         if story is not None:
             story.reported(prompt_tokens, cached)
         self._stored(candidate, plan.prompt.count - cached if cached is not None else None)
+        counts = self._metrics.of(plan.route.model)
+        counts.finished(candidate.overlap_tokens, plan.prompt.count, cached)
         if cached is not None:
-            self._metrics.reported(candidate.overlap_tokens, cached)
             self._check(plan, candidate, cached, heard, story)
 
     def _stored(self, candidate: Candidate, uncached: int | None) -> None:

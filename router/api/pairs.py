@@ -18,6 +18,7 @@ from router.api.eligible import copies_of, missing, options
 from router.api.errand import Errand
 from router.api.refusal import Refused, retry_after
 from router.core.breaker import Failure
+from router.core.decide import make_keys
 from router.engines.sglang import BOOTSTRAP_PORT
 from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
 from router.pairs import bootstrap, transfer
@@ -119,8 +120,11 @@ class PairDispatcher:
     def _choose(self, errand: Errand) -> Choice | None:
         began = perf_counter()
         who = options(self._fleet, errand.plan, errand.copies, errand.among)
+        make_keys(who.ranks(), errand.plan.prompt)
+        hashed = perf_counter()
         choice = self._judge.choose(who, errand.plan.prompt)
-        self._metrics.stages["choose"].observe(perf_counter() - began)
+        self._metrics.stages["hash"].observe(hashed - began)
+        self._metrics.stages["match"].observe(perf_counter() - hashed)
         if choice is not None and errand.exchange.story is not None:
             self._tell(choice, errand.exchange.story, began)
         return choice
@@ -136,7 +140,9 @@ class PairDispatcher:
         model = errand.plan.request.model
         route = self._fleet.route(model)
         if self._fleet.is_paused(model):
+            began = perf_counter()
             route = await self._fleet.wait_for(model, self._admission.hold_seconds)
+            self._metrics.stages["wait"].observe(perf_counter() - began)
         choice = self._choose(errand)
         if choice is None:
             raise NoWorker(missing(route), retry_after=1)
@@ -144,7 +150,8 @@ class PairDispatcher:
 
     async def _attempt(self, errand: Errand, choice: Choice) -> None:
         policy, prompt = self._judge.policy.name, errand.plan.prompt
-        self._metrics.chosen(policy, choice.first.overlap_tokens, prompt.count)
+        model = errand.plan.route.model
+        self._metrics.chosen(model, policy, choice.first.overlap_tokens, prompt.count)
         first = self._half(choice.first, errand.exchange)
         if choice.decode is None:
             await self._by_one(errand, choice.first, first)

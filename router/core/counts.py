@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from router.core.lag import Lag
 
 
 @dataclass(slots=True)
 class StreamCounts:
     """Kept by a stream and its cursor; a new stream of the same rank goes on counting.
 
-    `batches` applied, those `undecodable`, those that `clears` the view; `gaps` found, `replays` asked for,
-    `duplicates` dropped, and batches `skipped` as older than a reset.
+    `batches` applied, those `undecodable`, those that `clears` the view; `gaps` found, those `lost` for good
+    because no replay had what was missing, `replays` asked for, `duplicates` dropped, batches `skipped` as
+    older than a reset, and the `lag` of those that came live.
     """
 
     batches: int = 0
     undecodable: int = 0
     clears: int = 0
     gaps: int = 0
+    lost: int = 0
     replays: int = 0
     duplicates: int = 0
     skipped: int = 0
+    lag: Lag = field(default_factory=Lag)

@@ -361,5 +361,6 @@ class Cursor:
         return [Reset("silent")]
 
     def _lose(self, seq: int, why: str) -> None:
+        self.counts.lost += 1
         self._condition.lost = f"batches {self._next()} to {seq - 1} are lost: {why}"
         self._awaiting_clear = 0

@@ -29,6 +29,13 @@ def match(index: Index, ranks: Sequence[Rank], prompt: PromptBlocks) -> dict[tup
     return found
 
 
+def make_keys(ranks: Sequence[Rank], prompt: PromptBlocks) -> None:
+    """Compute the block keys that the first of the ranks, and mostly all of them, will be asked about."""
+    view = ranks[0].view if ranks else None
+    if view is not None and view.block_size and prompt.tokens:
+        prompt.keys(view.block_size, bigram=view.bigram)
+
+
 def candidates(index: Index, ranks: Sequence[Rank], prompt: PromptBlocks) -> list[Candidate]:
     """Return the facts of every rank for this prompt, in tokens, in the order of `ranks`.
 

@@ -99,6 +99,13 @@ class Fleet:
         """Whether one worker, or one pair of them, can take traffic, and the router is here to stay."""
         return not self.leaving and any(route.serves for route in self._table().values())
 
+    def serving(self) -> dict[str, bool]:
+        """Return of every base model whether a worker, or a pair of them, can take requests for it now."""
+        result: dict[str, bool] = {}
+        for route in self._table().values():
+            result[route.model] = route.serves or result.get(route.model, False)
+        return result
+
     def with_adapter(self, ranks: list[Rank], adapter: str) -> list[Rank]:
         """Return the ranks whose workers list an adapter; all of them where none does."""
         listed = [rank for rank in ranks if adapter in self._adapters(rank)]

@@ -9,8 +9,9 @@ from router.core.steps import State
 from router.observe.rows import BreakerRow, RankRow, WorkerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from router.core.lag import Lag
     from router.core.rank import Rank
     from router.fleet.health import Health
     from router.fleet.worker import Worker
@@ -30,8 +31,12 @@ def snapshot(workers: Iterable[Worker], mode: Mode | None = None) -> list[Worker
 
     `mode` tells of a model and an engine where token ids come from, and why from there.
     """
-    now = time.time()
-    return [_worker_row(worker, now, mode) for worker in workers]
+    return list(each_row(workers, mode))
+
+
+def each_row(workers: Iterable[Worker], mode: Mode | None = None) -> Iterator[WorkerRow]:
+    """Yield the rows one by one, each of the moment when it is asked for; workers may come and go."""
+    return (_worker_row(worker, time.time(), mode) for worker in list(workers))
 
 
 def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
@@ -84,6 +89,7 @@ def _rank_row(worker: Worker, rank: Rank, stream: Stream | None, now: float) -> 
         events={kind: view.events[kind] for kind in _KINDS},
         orphans=view.orphans.blocks,
         undecodable=view.events["undecodable"],
+        contradicted_blocks=view.events["contradicted"],
         skipped={
             name.removeprefix(_SKIPPED): count
             for name, count in view.events.items()
@@ -110,6 +116,17 @@ def _add_stream(row: RankRow, worker: Worker, stream: Stream, now: float) -> Non
     if cursor.last_seq is not None:
         row.event_age_seconds = round(max(0.0, now - stream.last_ts), 3)
     row.last_seq = cursor.last_seq
-    row.gaps, row.replays = stream.counts.gaps, stream.counts.replays
-    row.batches = stream.counts.batches
-    row.undecodable += stream.counts.undecodable
+    counts = stream.counts
+    row.gaps, row.lost_gaps, row.replays = counts.gaps, counts.lost, counts.replays
+    row.batches, row.duplicates = counts.batches, counts.duplicates
+    row.undecodable += counts.undecodable
+    _add_lag(row, counts.lag)
+
+
+def _add_lag(row: RankRow, lag: Lag) -> None:
+    row.early_batches = lag.early
+    if lag.last is None or lag.shortest is None or lag.longest is None:
+        return
+    row.event_lag_seconds = round(max(0.0, lag.last), 6)
+    row.shortest_event_lag_seconds = round(lag.shortest, 6)
+    row.longest_event_lag_seconds = round(lag.longest, 6)

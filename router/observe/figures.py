@@ -16,7 +16,7 @@ from router.observe.table import METRICS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from router.observe.table import Merge, Scrape, Values
+    from router.observe.definition import Merge, Values
 
 
 class Figure(msgspec.Struct, array_like=True):
@@ -35,9 +35,12 @@ _METRICS = {each.full_name: each for each in METRICS}
 _MERGES: dict[Merge, Callable[[float, float], float]] = {"sum": float.__add__, "max": max, "min": min}
 
 
-def figures(scrape: Scrape) -> Figures:
-    """Return everything that one process has to show."""
-    return {name: list(map(_figure, definition.read(scrape))) for name, definition in _METRICS.items()}
+def figure(read: tuple[tuple[str, ...], float | Histogram]) -> Figure:
+    """Return a value that was read, with its labels' values, as a figure."""
+    labels, value = read
+    if isinstance(value, Histogram):
+        return Figure(labels, value.total, list(value.counts), list(value.bounds))
+    return Figure(labels, float(value))
 
 
 def values(found: Iterable[Figure]) -> Values:
@@ -86,13 +89,6 @@ def _worker(name: str, figure: Figure) -> str | None:
     if definition is None or "worker" not in definition.labels:
         return None
     return figure.labels[definition.labels.index("worker")]
-
-
-def _figure(read: tuple[tuple[str, ...], float | Histogram]) -> Figure:
-    labels, value = read
-    if isinstance(value, Histogram):
-        return Figure(labels, value.total, list(value.counts), list(value.bounds))
-    return Figure(labels, float(value))
 
 
 def _both(one: Figure, other: Figure, merge: Merge) -> Figure:

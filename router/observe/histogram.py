@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,8 +26,3 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
-
-    def cumulative(self) -> list[tuple[str, int]]:
-        """Return (bound, values up to it) for every bucket, the last one `+Inf`."""
-        labels = [*map(str, map(float, self.bounds)), "+Inf"]
-        return list(zip(labels, accumulate(self.counts), strict=True))

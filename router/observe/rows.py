@@ -18,10 +18,13 @@ class RankRow:
 
     `blocks` by tier, as the engine has said; `predicted_blocks` routed there and not yet confirmed;
     `last_seq` and `event_age_seconds` (now minus the engine's time in it) are those of the last batch
-    applied, None before the first. Counts are since the worker was added: `batches` applied, `events` of
-    them by kind, `gaps` found in the sequence, `replays` asked for, `resets` by cause, `undecodable` events,
-    and events understood but not used, `skipped`, by reason. `orphans` are the blocks kept apart now, until
-    the parent they were stored under is known.
+    applied, None before the first. `event_lag_seconds` is how late the latest live batch came, not less than
+    0; the shortest and the longest of the last minute or two may be, when the engine's clock is ahead. Counts
+    are since the worker was added: `batches` applied, `duplicates` dropped, `early_batches` with a lag below
+    0, `events` of the batches by kind, `gaps` found in the sequence, `lost_gaps` that no replay has filled,
+    `replays` asked for, `resets` by cause, `undecodable` events, events understood but not used, `skipped`,
+    by reason, and `contradicted_blocks` that the engine's cached_tokens denied. `orphans` are the blocks kept
+    apart now, until the parent they were stored under is known.
     """
 
     rank: int
@@ -31,14 +34,21 @@ class RankRow:
     predicted_blocks: int = 0
     last_seq: int | None = None
     event_age_seconds: float | None = None
+    event_lag_seconds: float | None = None
+    shortest_event_lag_seconds: float | None = None
+    longest_event_lag_seconds: float | None = None
     gaps: int = 0
+    lost_gaps: int = 0
     replays: int = 0
     resets: dict[str, int] = field(default_factory=dict)
     batches: int = 0
+    duplicates: int = 0
+    early_batches: int = 0
     events: dict[str, int] = field(default_factory=dict)
     orphans: int = 0
     undecodable: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+    contradicted_blocks: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

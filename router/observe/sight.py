@@ -32,7 +32,7 @@ class OwnSight:
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """See `Sight`."""
-        return self._exposition.render(accept)
+        return await self._exposition.render(accept)
 
     async def workers(self) -> bytes:
         """See `Sight`."""

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 
 class Pump:
-    """Passes an answer on up to its end, which is the caller's to send; `last` keeps the latest pieces."""
+    """Passes an answer on up to its end, which is the caller's to send; `last` keeps the latest pieces.
 
-    __slots__ = ("_cycle", "_done", "_flow", "_last", "_response")
+    `pieces` is how many it has passed on.
+    """
+
+    __slots__ = ("_cycle", "_done", "_flow", "_last", "_response", "pieces")
 
     _done: Waiter
 
@@ -31,6 +34,7 @@ class Pump:
         self._cycle = cycle
         self._flow = cycle.flow
         self._last = last
+        self.pieces = 0
 
     async def run(self) -> None:
         """Pass pieces on until the answer is complete or has failed."""
@@ -60,6 +64,7 @@ class Pump:
         response.pieces = []
         piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._last.append(piece)
+        self.pieces += 1
         self._cycle.write(piece)
         if self._flow.write_paused:
             response.pump = None

@@ -38,11 +38,12 @@ _COUNT = re.compile(rb'"\w+"\s*:\s*(\d+)')
 class Relayed:
     """What became of an answer: `failure` says why it was cut after its first byte, if it was.
 
-    `last` are its last pieces, whole.
+    `last` are its last pieces, whole, `pieces` how many it came in.
     """
 
     status: int
     last: Sequence[bytes] = ()
+    pieces: int = 1
     failure: UpstreamFailed | None = None
 
     def counts(self, *, prompt: bool = True) -> tuple[int | None, int | None]:
@@ -53,13 +54,22 @@ class Relayed:
         /v1/responses and /v1/messages call the first input_tokens. A search for bytes in the last 2 KiB:
         about 1 us. Text that a model wrote cannot look like a count, its quotes are escaped.
         """
-        last = self.last
-        tail = (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
+        tail = self._tail()
         cached = _count(tail, b'"cached_tokens"')
         if not prompt:
             return None, cached
         tokens = _count(tail, b'"prompt_tokens"')
         return _count(tail, b'"input_tokens"') if tokens is None else tokens, cached
+
+    def generated(self) -> int:
+        """Return the engine's own count of the answer's tokens, 0 where it is not told. About 0.5 us."""
+        tail = self._tail()
+        tokens = _count(tail, b'"completion_tokens"')
+        return (_count(tail, b'"output_tokens"') if tokens is None else tokens) or 0
+
+    def _tail(self) -> bytes:
+        last = self.last
+        return (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
 
 
 def _count(tail: bytes, name: bytes) -> int | None:
@@ -112,8 +122,10 @@ async def _stream(response: Response, cycle: Cycle, piece: bytes, relayed: Relay
             piece = await response.read()
             more = not response.complete
             last.append(piece)
+            relayed.pieces += bool(piece)
             if more:
                 cycle.write(piece)
+        relayed.pieces += pump.pieces
         cycle.end(piece)
     except UpstreamFailed as failure:
         relayed.failure = failure

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.errors import UpstreamFailed, UpstreamTimeout
@@ -22,7 +23,7 @@ from router.proxy.limits import Limits
 from router.proxy.origin import parse_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from router.proxy.headers import Field
     from router.proxy.response import Response
@@ -34,10 +35,21 @@ class Upstream:
     `url` is http:// or https:// (certificates are verified; `tls` replaces the system's trust), with or
     without a path that then stands before every target. `address`: connect there, instead of looking up the
     URL's host, which is who is expected there. `key` goes with every request (Authorization: Bearer).
-    Raises ConfigError for any other URL.
+    `connected` is told how many seconds each new connection has taken. Raises ConfigError for any other URL.
     """
 
-    __slots__ = ("_address", "_closed", "_idle", "_limits", "_open", "_origin", "_ours", "_tls", "url")
+    __slots__ = (
+        "_address",
+        "_closed",
+        "_connected",
+        "_idle",
+        "_limits",
+        "_open",
+        "_origin",
+        "_ours",
+        "_tls",
+        "url",
+    )
 
     def __init__(
         self,
@@ -47,8 +59,10 @@ class Upstream:
         tls: ssl.SSLContext | None = None,
         address: str | None = None,
         key: str | None = None,
+        connected: Callable[[float], None] | None = None,
     ) -> None:
         self.url = url
+        self._connected = connected
         self._origin = parse_origin(url)
         self._ours = [b"host: " + self._origin.authority]
         if key is not None:
@@ -112,7 +126,7 @@ class Upstream:
     async def _connect(self, limits: Limits) -> Connection:
         await in_task()
         loop = asyncio.get_running_loop()
-        origin = self._origin
+        origin, began = self._origin, perf_counter()
         try:
             async with asyncio.timeout(limits.connect_seconds or None):
                 _, connection = await loop.create_connection(
@@ -130,6 +144,8 @@ class Upstream:
             connection.abort()
             raise _not_sent(UpstreamFailed("the router has closed its connections to the worker"))
         self._open.add(connection)
+        if self._connected is not None:
+            self._connected(perf_counter() - began)
         return connection
 
 

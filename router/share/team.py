@@ -136,7 +136,7 @@ class Team:
             return None
         if what == "names":
             return list(self._fleet.workers) if self._fleet is not None else []
-        return self._sight.own(what)
+        return await self._sight.own(what)
 
     def _gone(self, sender: str) -> None:
         if self._sharing is not None:
@@ -215,18 +215,18 @@ class TeamSight:
         self._exposition = exposition
         self._rows = rows
 
-    def own(self, what: str) -> Figures | list[WorkerRow]:
+    async def own(self, what: str) -> Figures | list[WorkerRow]:
         """Return what this process has to show of one kind."""
-        return self._exposition.figures() if what == "figures" else self._rows()
+        return await self._exposition.figures() if what == "figures" else self._rows()
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """See `Sight`."""
-        own = self._exposition.figures()
+        own = await self._exposition.figures()
         try:
             together = _FIGURES.decode(await _ask(self._line, "figures", own, SHOW_SECONDS))
         except RouterError:
             together = own
-        return self._exposition.render(accept, together)
+        return await self._exposition.render(accept, together)
 
     async def workers(self) -> bytes:
         """See `Sight`."""

@@ -162,6 +162,7 @@ class Stream:
         if batch is None:
             return
         seq, now = int.from_bytes(frames[1], "big"), time.monotonic()
+        self.counts.lag.add(time.time() - batch.ts, now)
         if self._is_draining or not self.cursor.follows(seq, batch, now):
             self._carry_out(self.cursor.live(seq, batch, now, len(frames[2])))
             return

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import decision, ingest, latency, match, memory, prompts, proxy, reset, share, workers
+from tests.bench import (
+    decision,
+    ingest,
+    latency,
+    match,
+    memory,
+    prompts,
+    proxy,
+    reset,
+    scrape,
+    share,
+    workers,
+)
 
 TABLES = {
     "decision": decision.main,
@@ -15,6 +27,7 @@ TABLES = {
     "reset": reset.main,
     "prompts": prompts.main,
     "proxy": proxy.main,
+    "scrape": scrape.main,
     "share": share.main,
     "workers": workers.main,
 }

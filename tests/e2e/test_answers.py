@@ -258,9 +258,10 @@ async def test_metrics_tell_what_has_happened() -> None:
         await client.post("/v1/completions", json=body())
         await client.post("/v1/completions", json=body())
         text = (await client.get("/metrics")).text
-        assert 'kv_router_requests_total{route="/v1/completions",status_class="2xx"} 2.0' in text
-        assert "kv_router_cached_tokens_total 48.0" in text
-        assert "kv_router_overlap_tokens_total 48.0" in text
+        route = 'model="stand-in",route="/v1/completions",status_class="2xx"'
+        assert f"kv_router_requests_total{{{route}}} 2.0" in text
+        assert 'kv_router_cached_tokens_total{model="stand-in"} 48.0' in text
+        assert 'kv_router_overlap_tokens_total{model="stand-in"} 48.0' in text
         assert f'kv_router_worker_state{{state="ready",worker="{workers.workers[0]["url"]}"}} 1.0' in text
 
 

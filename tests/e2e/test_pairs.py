@@ -63,9 +63,9 @@ async def test_overlap_counts_at_the_prefill_worker(engine: str) -> None:
             if engine == "sglang":
                 assert cached(again) == 48
         metrics = (await found.client.get("/metrics")).text
-        assert 'kv_router_prediction_error_tokens_bucket{le="-1.0"} 0.0' in metrics
-        assert 'kv_router_prediction_error_tokens_bucket{le="0.0"} 5.0' in metrics
-        assert "kv_router_cached_tokens_total 192.0" in metrics
+        assert 'kv_router_prediction_error_tokens_bucket{model="stand-in",le="-1.0"} 0.0' in metrics
+        assert 'kv_router_prediction_error_tokens_bucket{model="stand-in",le="0.0"} 5.0' in metrics
+        assert 'kv_router_cached_tokens_total{model="stand-in"} 192.0' in metrics
 
 
 @ENGINES

@@ -108,7 +108,10 @@ async def test_processes_count_load_and_flush_as_one() -> None:
         assert await counted(client, "kv_router_requests_total") == MANY
         for each in await everywhere(front, "GET", "/metrics"):
             assert "kv_router_processes 2.0" in each.text
-            assert f'requests_total{{route="/v1/completions",status_class="2xx"}} {MANY}.0' in each.text
+            assert (
+                f'requests_total{{model="stand-in",route="/v1/completions",status_class="2xx"}} {MANY}.0'
+                in each.text
+            )
 
         streams = [await stream(front, prompt=[7], max_tokens=100_000) for _ in range(4)]
         await until_awaited(lambda: is_so(front, "active_requests", {4}), "the load to be seen by all")
@@ -301,4 +304,6 @@ async def test_a_process_that_stands_still_is_left_out_of_what_is_shown() -> Non
             await asyncio.gather(*waiting)
         assert "kv_router_processes 1.0" in text
         assert re.search(r"kv_router_process_silences_total [1-9]", text)
-        assert f'requests_total{{route="/v1/completions",status_class="2xx"}} {MANY}.0' in text
+        assert (
+            f'requests_total{{model="stand-in",route="/v1/completions",status_class="2xx"}} {MANY}.0' in text
+        )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.observe.exposition import Exposition
-from router.observe.figures import Figure, Figures, figures, lasting, merged
+from router.observe.figures import Figure, Figures, lasting, merged
 from router.observe.metrics import Metrics
 from router.observe.rows import RankRow, WorkerRow
-from router.observe.table import METRICS, Scrape
+from router.observe.table import METRICS
 
 URL = "http://a:1"
 REQUESTS = "kv_router_requests_total"
@@ -24,7 +26,7 @@ def process(requests: int, *, state: str = "ready", inflight: int = 0, url: str 
         counts.answered("/v1/completions", 200, 1.0)
     rank = RankRow(rank=0, view="live", batches=requests)
     row = WorkerRow(url=url, state=state, refusals=requests, inflight_requests=inflight, ranks=[rank])
-    return sent(figures(Scrape(counts, [row])))
+    return sent(asyncio.run(Exposition(counts, lambda: [row]).figures()))
 
 
 def sent(found: Figures) -> Figures:
@@ -38,7 +40,7 @@ def value(found: Figures, name: str, *labels: str) -> float:
 
 def test_what_processes_do_adds_up_and_of_what_they_see_the_most_is_shown() -> None:
     found = merged([process(2, inflight=1), process(3, inflight=4)])
-    assert value(found, REQUESTS, "/v1/completions", "2xx") == 5
+    assert value(found, REQUESTS, "/v1/completions", "2xx", "other") == 5
     assert value(found, "kv_router_inflight_requests", URL) == 5
     assert value(found, "kv_router_event_batches_total", URL, "0") == 3
     assert value(found, "kv_router_processes") == 2
@@ -54,16 +56,16 @@ def test_states_that_differ_are_all_shown() -> None:
 
 def test_merged_figures_are_rendered_as_those_of_one_process_are() -> None:
     exposition = Exposition(Metrics(), list)
-    body = exposition.render("", merged([process(2), process(3)]))[0].decode()
-    assert f'{REQUESTS}{{route="/v1/completions",status_class="2xx"}} 5.0' in body
-    assert f'{SECONDS}_bucket{{le="+Inf"}} 5.0' in body
-    assert f"{SECONDS}_sum 5.0" in body
+    body = asyncio.run(exposition.render("", merged([process(2), process(3)])))[0].decode()
+    assert f'{REQUESTS}{{model="other",route="/v1/completions",status_class="2xx"}} 5.0' in body
+    assert f'{SECONDS}_bucket{{model="other",le="+Inf"}} 5.0' in body
+    assert f'{SECONDS}_sum{{model="other"}} 5.0' in body
 
 
 def test_of_a_process_that_is_gone_what_it_has_counted_goes_on_to_count() -> None:
     gone, here = process(7, inflight=2), process(1)
     found = merged([here, lasting(gone, [here])])
-    assert value(found, REQUESTS, "/v1/completions", "2xx") == 8
+    assert value(found, REQUESTS, "/v1/completions", "2xx", "other") == 8
     assert value(found, "kv_router_worker_refusals_total", URL) == 8
     assert value(found, "kv_router_inflight_requests", URL) == 0
     assert value(found, "kv_router_processes") == 1
@@ -73,7 +75,7 @@ def test_of_a_worker_that_is_gone_as_well_nothing_is_left() -> None:
     here = process(1)
     found = merged([here, lasting(process(7, url="http://gone:1"), [here])])
     assert "http://gone:1" not in str(found)
-    assert value(found, REQUESTS, "/v1/completions", "2xx") == 8
+    assert value(found, REQUESTS, "/v1/completions", "2xx", "other") == 8
 
 
 NAMES = [definition.full_name for definition in METRICS if definition.merge == "sum"][:3]

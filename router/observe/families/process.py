@@ -1,0 +1,146 @@
+"""The process: its index, its memory, and which build it is."""
+
+from __future__ import annotations
+
+import platform
+
+from router import __version__
+from router.observe.definition import NONE, Definition, of_process, one
+
+PREFIX = "process_"
+
+PROCESS = (
+    Definition(
+        "gauge",
+        "index_blocks",
+        "blocks",
+        NONE,
+        "Distinct blocks kept in mind, over all workers",
+        one(lambda counts: counts.index().blocks),
+        merge="max",
+    ),
+    Definition(
+        "gauge",
+        "index_bytes",
+        "bytes",
+        NONE,
+        "Memory that they take",
+        one(lambda counts: counts.index().bytes),
+    ),
+    Definition(
+        "counter",
+        "index_evicted_blocks",
+        "blocks",
+        NONE,
+        "Blocks forgotten because there were more than --index-max-blocks",
+        one(lambda counts: counts.index().evicted),
+        merge="max",
+    ),
+    Definition(
+        "gauge",
+        "held_bytes",
+        "bytes",
+        NONE,
+        "Bodies of the requests under way",
+        one(lambda counts: counts.held_bytes()),
+    ),
+    Definition(
+        "gauge",
+        "build_info",
+        "",
+        ("version", "python"),
+        "1, with the versions that run",
+        lambda _: [((__version__, platform.python_version()), 1)],
+        merge="max",
+    ),
+    Definition(
+        "gauge",
+        "processes",
+        "processes",
+        NONE,
+        "Processes of the router that answer (--processes)",
+        lambda _: [((), 1)],
+    ),
+    Definition(
+        "counter",
+        "process_restarts",
+        "processes",
+        NONE,
+        "Processes that have ended before the router was to stop",
+        lambda _: [((), 0)],
+    ),
+    Definition(
+        "counter",
+        "process_silences",
+        "answers",
+        NONE,
+        "Times a process did not show itself within 1 s; its counters are then those it has told last",
+        lambda _: [((), 0)],
+    ),
+    Definition(
+        "gauge",
+        "virtual_memory_bytes",
+        "bytes",
+        NONE,
+        "Virtual memory (process_ metrics: Linux only)",
+        of_process("virtual_memory_bytes"),
+        prefix=PREFIX,
+    ),
+    Definition(
+        "gauge",
+        "resident_memory_bytes",
+        "bytes",
+        NONE,
+        "Resident memory (process_ metrics: Linux only)",
+        of_process("resident_memory_bytes"),
+        prefix=PREFIX,
+    ),
+    Definition(
+        "gauge",
+        "start_time_seconds",
+        "seconds",
+        NONE,
+        "When the process was started, since the epoch (process_ metrics: Linux only)",
+        of_process("start_time_seconds"),
+        merge="max",
+        prefix=PREFIX,
+    ),
+    Definition(
+        "counter",
+        "cpu_seconds",
+        "seconds",
+        NONE,
+        "CPU time, user and system (process_ metrics: Linux only)",
+        of_process("cpu_seconds"),
+        prefix=PREFIX,
+    ),
+    Definition(
+        "gauge",
+        "threads",
+        "",
+        NONE,
+        "Threads of the operating system (process_ metrics: Linux only)",
+        of_process("threads"),
+        prefix=PREFIX,
+    ),
+    Definition(
+        "gauge",
+        "open_fds",
+        "",
+        NONE,
+        "Open files and sockets (process_ metrics: Linux only)",
+        of_process("open_fds"),
+        merge="max",
+        prefix=PREFIX,
+    ),
+    Definition(
+        "gauge",
+        "max_fds",
+        "",
+        NONE,
+        "Most that it may have open (process_ metrics: Linux only)",
+        of_process("max_fds"),
+        merge="min",
+        prefix=PREFIX,
+    ),
+)
