@@ -1,18 +1,35 @@
-"""`python -m tests.reference`: write the README's tables, and the schemas of settings, anew from the code."""
+"""`python -m tests.reference`: write anew what is made from the code: tables of pages, whole files."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from router.config import flag_table
 from router.observe.table import metric_table
 from router.schema import schema_text
 from tests.deploy.values import VALUES_SCHEMA, values_schema_text
+from tests.monitoring.grafana import dashboard
+from tests.monitoring.page import alert_table
 
-README = Path(__file__).parent.parent / "README.md"
-SCHEMA = README.parent / "docs" / "config.schema.json"
-TABLES = {"flags": flag_table, "metrics": metric_table}
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+TABLES = {"flags": flag_table}
+PAGES: dict[Path, dict[str, Callable[[], str]]] = {
+    README: TABLES,
+    ROOT / "docs" / "metrics.md": {"metrics": metric_table},
+    ROOT / "docs" / "alerts.md": {"alerts": alert_table},
+}
+SCHEMA = ROOT / "docs" / "config.schema.json"
+FILES: dict[Path, Callable[[], str]] = {
+    SCHEMA: schema_text,
+    VALUES_SCHEMA: values_schema_text,
+    ROOT / "deploy" / "grafana" / "kv-router.json": dashboard,
+}
 
 
 def held(marker: str, text: str) -> str | None:
@@ -21,9 +38,9 @@ def held(marker: str, text: str) -> str | None:
     return found[1] if found else None
 
 
-def rewritten(text: str) -> str:
-    """Return the README with every table as the code has it now."""
-    for marker, table in TABLES.items():
+def rewritten(text: str, tables: dict[str, Callable[[], str]]) -> str:
+    """Return a page with every table as the code has it now."""
+    for marker, table in tables.items():
         start, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
         before, _, rest = text.partition(start)
         text = before + start + table() + "\n" + end + rest.partition(end)[2]
@@ -31,6 +48,7 @@ def rewritten(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(rewritten(README.read_text()))
-    SCHEMA.write_text(schema_text())
-    VALUES_SCHEMA.write_text(values_schema_text())
+    for page, tables in PAGES.items():
+        page.write_text(rewritten(page.read_text(), tables))
+    for file, make in FILES.items():
+        file.write_text(make())

@@ -14,9 +14,9 @@ METRICS = (*REQUESTS, *TIMES, *CACHE, *WORKERS, *RANKS, *PROCESS)
 
 def metric_table() -> str:
     """Return the reference of metrics as a Markdown table."""
-    rows = [("Metric", "Kind", "Unit", "Labels", "Meaning"), ("---",) * 5]
+    rows = [("Metric", "Kind", "Unit", "Labels", "Meaning", "Of several processes"), ("---",) * 6]
     rows += [
-        (f"`{metric.full_name}`", metric.kind, metric.unit, ", ".join(metric.labels), metric.help)
-        for metric in METRICS
+        (f"`{each.full_name}`", each.kind, each.unit, ", ".join(each.labels), each.help, each.merge)
+        for each in METRICS
     ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
