@@ -98,14 +98,14 @@ def test_a_gap_is_filled_by_replay_and_held_batches_follow_once_each() -> None:
         log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
     log.take(cursor.replay_ended(0.0))
     assert log.applied == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    assert cursor.state is State.LIVE
+    assert (cursor.state, cursor.counts.lost) == (State.LIVE, 0)
 
 
 def test_a_gap_without_replay_degrades_the_view_until_it_is_cleared() -> None:
     cursor, log = connected(can_replay=False)
     log.take(cursor.live(0, batch(1.0), 0.0))
     log.take(cursor.live(2, batch(3.0), 0.0))
-    assert (cursor.state, cursor.counts.gaps) == (State.DEGRADED, 1)
+    assert (cursor.state, cursor.counts.gaps, cursor.counts.lost) == (State.DEGRADED, 1, 1)
     assert "1 to 1" in cursor.why
     log.take(cursor.live(3, batch(4.0), 0.0))
     assert cursor.state is State.DEGRADED
@@ -121,6 +121,7 @@ def test_a_hole_that_replay_cannot_fill_degrades_the_view_and_does_not_ask_for_e
     log.take(cursor.replayed(0, batch(1.0), 0.0))
     log.take(cursor.replay_ended(0.0, failure))
     assert (cursor.state, log.asked, log.applied) == (State.DEGRADED, [0], [1.0, 3.0])
+    assert cursor.counts.lost == 1
 
 
 def test_an_engine_that_does_not_have_the_last_batch_is_another_process() -> None:

@@ -112,7 +112,7 @@ def _row(number: int, title: str, y: int) -> dict[str, Any]:
 
 
 def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
-    made = {
+    made: dict[str, Any] = {
         "id": number,
         "type": panel.drawing,
         "title": panel.title,
@@ -132,7 +132,12 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _target(letter: str, expression: str, legend: str, panel: Panel) -> dict[str, Any]:
-    target = {"refId": letter, "datasource": _SOURCE, "expr": expression, "legendFormat": legend}
+    target: dict[str, Any] = {
+        "refId": letter,
+        "datasource": _SOURCE,
+        "expr": expression,
+        "legendFormat": legend,
+    }
     if panel.drawing in {"table", "stat"}:
         target["instant"] = True
     if panel.drawing in {"table", "heatmap"}:

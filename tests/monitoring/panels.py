@@ -1,4 +1,4 @@
-"""The panels of the dashboard, row by row: which metric, split by what; the queries follow from the metric."""
+"""The panels of the dashboard, row by row: which metric, split by what; queries follow from the metric."""
 
 from __future__ import annotations
 
@@ -146,7 +146,13 @@ ROUTER = (
     Panel("Blocks forgotten for want of room", ("index_evicted_blocks",)),
     Panel("Open files", ("open_fds", "max_fds"), how="max"),
     Panel("Threads", ("threads",)),
-    Panel("Started", ("start_time_seconds",), drawing="stat", how="max", unit="dateTimeFromNow"),
+    Panel(
+        "Started",
+        expression='max by (instance) (process_start_time_seconds{{job="kv-router",{at}}}) * 1000',
+        drawing="stat",
+        unit="dateTimeFromNow",
+        note="The youngest process of each router.",
+    ),
     Panel("Builds", ("build_info",), ("instance", "version", "python"), drawing="table"),
 )
 ROWS = {

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 AT = 'instance=~"$instance"'
 _QUANTILES = (0.5, 0.95, 0.99)
 _UNITS = {"seconds": "s", "bytes": "bytes", "requests": "short"}
+# What the choosers above the dashboard have picked.
 _PICKED = {"model": 'model=~"$model"', "worker": 'worker=~"$worker"'}
-# The rows' choosers narrow what has many lines; the first and the last row always show all.
 TABLE = {definition.name: definition for definition in METRICS}
 
 
@@ -54,27 +54,33 @@ def description(panel: Panel) -> str:
 
 
 def _of_metric(panel: Panel, definition: Definition) -> list[Query]:
-    picked = [_PICKED[label] for label in definition.labels if label in _PICKED]
-    job = ['job="kv-router"'] if definition.prefix == "process_" else []
-    inside = ",".join([AT, *job, *picked, *filter(None, [panel.where])])
-    name, by, legend = definition.full_name, ", ".join(panel.by), _legend(panel.by)
-    if len(panel.metrics) > 1:
+    name, inside, by = definition.full_name, _inside(panel, definition), ", ".join(panel.by)
+    legend, grouping = _legend(panel.by), f" by ({by})" if by else ""
+    if definition.kind == "histogram":
+        return _of_histogram(panel, f"{name}_bucket{{{inside}}}", legend)
+    if len(panel.metrics) > 1 or not legend:
         legend = f"{definition.name} {legend}".strip()
-    grouping = f" by ({by})" if by else ""
     if definition.kind == "counter":
-        return [
-            Query(f"sum{grouping} (rate({name}{{{inside}}}[$__rate_interval]))", legend or definition.name)
-        ]
-    if definition.kind == "gauge":
-        return [Query(f"{panel.how}{grouping} ({name}{{{inside}}})", legend or definition.name)]
+        return [Query(f"sum{grouping} (rate({name}{{{inside}}}[$__rate_interval]))", legend)]
+    return [Query(f"{panel.how}{grouping} ({name}{{{inside}}})", legend)]
+
+
+def _of_histogram(panel: Panel, selector: str, legend: str) -> list[Query]:
     le = ", ".join((*panel.by, "le"))
-    buckets = f"sum by ({le}) (rate({name}_bucket{{{inside}}}[$__rate_interval]))"
+    buckets = f"sum by ({le}) (rate({selector}[$__rate_interval]))"
     if panel.drawing == "heatmap":
         return [Query(buckets, "{{le}}")]
     return [
         Query(f"histogram_quantile({quantile}, {buckets})", f"p{quantile * 100:g} {legend}".strip())
         for quantile in _QUANTILES
     ]
+
+
+def _inside(panel: Panel, definition: Definition) -> str:
+    """Return what stands between the braces of a metric."""
+    job = ['job="kv-router"'] if definition.prefix == "process_" else []
+    picked = [_PICKED[label] for label in definition.labels if label in _PICKED]
+    return ",".join([AT, *job, *picked, *filter(None, [panel.where])])
 
 
 def _legend(labels: tuple[str, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -354,3 +355,25 @@ def test_an_endpoint_that_cannot_be_opened_is_an_error_that_leaves_no_socket() -
     with pytest.raises(zmq.ZMQError):
         dealer(made, "nonsense")
     made.term()
+
+
+async def test_a_batch_that_comes_before_it_was_sent_shows_that_the_clocks_differ() -> None:
+    async with rig() as one:
+        stream, _ = one.listen()
+        await one.flow(stream)
+        early = stream.counts.lag.early
+        one.publisher.send(encoded(stored(1), ts=time.time() + 3600))
+        await until(lambda: stream.counts.lag.early == early + 1, "the early batch")
+        lag = stream.counts.lag
+        assert lag.last is not None
+        assert -3600 <= lag.last < -3000
+        assert lag.shortest == lag.last
+
+
+async def test_the_history_of_an_engine_does_not_count_as_late() -> None:
+    async with rig() as one:
+        one.publisher.send(encoded(stored(1), ts=1.0))
+        one.publisher.send(encoded(stored(2), ts=2.0))
+        stream, view = one.listen()
+        await until(lambda: held(view) == 2, "the history")
+        assert stream.counts.lag.longest is None
