@@ -64,7 +64,7 @@ class Exposition:
                 found = _values(definition, scrape)
             lines = await turn.all(samples(definition, found), _LINES)
             text = head(definition, openmetrics=openmetrics) + "".join(lines)
-            families.append(text.encode())
+            families.append(text.encode(errors="replace"))
         families.append(b"# EOF\n" if openmetrics else b"")
         return b"".join(families), OPENMETRICS if openmetrics else TEXT
 

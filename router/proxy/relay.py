@@ -38,13 +38,15 @@ _COUNT = re.compile(rb'"\w+"\s*:\s*(\d+)')
 class Relayed:
     """What became of an answer: `failure` says why it was cut after its first byte, if it was.
 
-    `last` are its last pieces, whole, `pieces` how many it came in.
+    `last` are its last pieces, whole, `pieces` how many it came in, `tail` its last 2 KiB once somebody has
+    looked for something in them.
     """
 
     status: int
     last: Sequence[bytes] = ()
     pieces: int = 1
     failure: UpstreamFailed | None = None
+    tail: bytes | None = None
 
     def counts(self, *, prompt: bool = True) -> tuple[int | None, int | None]:
         """Return the engine's own counts of the prompt's tokens and of those that were cached, where told.
@@ -54,7 +56,7 @@ class Relayed:
         /v1/responses and /v1/messages call the first input_tokens. A search for bytes in the last 2 KiB:
         about 1 us. Text that a model wrote cannot look like a count, its quotes are escaped.
         """
-        tail = self._tail()
+        tail = self._end()
         cached = _count(tail, b'"cached_tokens"')
         if not prompt:
             return None, cached
@@ -63,13 +65,15 @@ class Relayed:
 
     def generated(self) -> int:
         """Return the engine's own count of the answer's tokens, 0 where it is not told. About 0.5 us."""
-        tail = self._tail()
+        tail = self._end()
         tokens = _count(tail, b'"completion_tokens"')
         return (_count(tail, b'"output_tokens"') if tokens is None else tokens) or 0
 
-    def _tail(self) -> bytes:
-        last = self.last
-        return (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
+    def _end(self) -> bytes:
+        if self.tail is None:
+            last = self.last
+            self.tail = (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
+        return self.tail
 
 
 def _count(tail: bytes, name: bytes) -> int | None:
