@@ -57,7 +57,7 @@ async def test_what_finds_no_room_waits_and_what_finds_no_place_is_refused() -> 
         assert all(got.whole for got in answers)
         assert await metric(client, "waiting_requests") == 0
         assert await metric(client, "turned_away_total") == 1
-        assert await metric(client, "wait_seconds_count") == 4
+        assert await metric(client, r'stage_seconds_count\{stage="wait"\}') == 4
         await until_awaited(lambda: no_load(client), "an empty ledger")
 
 
