@@ -153,6 +153,10 @@ ROUTER = (
         unit="dateTimeFromNow",
         note="The youngest process of each router.",
     ),
+    Panel(
+        "Processes, and those that have ended or gave no sign",
+        ("processes", "process_restarts", "process_silences"),
+    ),
     Panel("Builds", ("build_info",), ("instance", "version", "python"), drawing="table"),
 )
 ROWS = {
