@@ -27,7 +27,6 @@ from router.api.explain import Explainer
 from router.api.planner import Planner
 from router.api.retries import Retries
 from router.core.accounts import own_accounts
-from router.core.cost import POLICIES
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
 from router.fleet.allowed import Allowed
 from router.fleet.crew import Alone
@@ -98,6 +97,7 @@ def build(
             replay_seconds=config.replay_seconds,
         ),
         probe_seconds=config.probe_seconds,
+        load_seconds=config.load_seconds,
         prepare=tokenizers.prepare,
         connect=partial(
             Upstream,
@@ -112,14 +112,13 @@ def build(
     discovery = Discovery(reconciler, sources, config.workers)
     sharing = _sharing(team, fleet, front)
     reader = PromptReader()
-    policy = POLICIES[config.policy]
-    judge = Judge(fleet.index, policy, weights, Random(), config.pd_min_uncached)
+    metrics.policy_failures = front.wishes.failures
+    judge = Judge(fleet.index, weights, Random(), config.pd_min_uncached)
     planner = Planner(
         fleet,
         reader,
         tokenizers,
         metrics,
-        guesses=policy.uses_overlap,
         forward_input_ids=config.forward_input_ids == "on",
     )
 
@@ -172,6 +171,7 @@ def build(
         dispatcher,
         admission,
         metrics,
+        front.wishes,
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         limits=limits,
@@ -182,7 +182,7 @@ def build(
     crew = Alone(fleet, membership) if team is None else team.crew(fleet, membership)
     control = control_app(
         fleet,
-        Explainer(fleet, planner, judge),
+        Explainer(fleet, planner, judge, front.wishes),
         sight,
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,

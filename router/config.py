@@ -8,6 +8,7 @@ a wrong value is an error also where a stronger one would hide it.
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap, Counter
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
@@ -40,6 +41,15 @@ def _read_network(text: str) -> IPv4Network | IPv6Network:
     return ip_network(text)  # raises ValueError, also for an address within the range it means
 
 
+OWN_POLICY = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
+
+
+def _read_policy(text: str) -> str:
+    if text in POLICIES or re.fullmatch(OWN_POLICY, text):
+        return text
+    raise ValueError(text)
+
+
 def _read_route_limits(value: str | dict[object, object]) -> RouteLimits:
     return parse_route_limits(value) if isinstance(value, str) else route_limits_from_mapping(value)
 
@@ -48,6 +58,13 @@ LABEL = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 HOST = word("a host name or address", "HOST", r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?")
 NETWORK = Kind("a range of addresses such as 10.0.0.0/8", _read_network, "CIDR")
 WORKER = Kind("URL[,setting=value...]", _read_worker, "WORKER", takes=(str, dict))
+POLICY = Kind(
+    f"one of {', '.join(POLICIES)}, or module:function",
+    _read_policy,
+    "NAME",
+    schema={"anyOf": [{"enum": list(POLICIES)}, {"type": "string", "pattern": f"^{OWN_POLICY}$"}]},
+)
+HEADER = word("the name of a header", "NAME", r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 PATH = word("a path", "PATH", r"[^\0]+")
 ROUTE_LIMITS = Kind(ROUTE_LIMITS_FORM, _read_route_limits, "LIMITS", takes=(str, dict))
 
@@ -103,7 +120,14 @@ class Config:
             "counts have agreed with them",
         ),
     ] = "off"
-    policy: Annotated[str, Setting(one_of(POLICIES), "How a worker is chosen")] = DEFAULT_POLICY
+    policy: Annotated[
+        str,
+        Setting(
+            POLICY,
+            "How a worker is chosen: by a rule that the router has, or by a function of yours, of (facts, "
+            "weights), that returns one cost per rank",
+        ),
+    ] = DEFAULT_POLICY
     uncached_weight: Annotated[
         float,
         Setting(
@@ -114,6 +138,85 @@ class Config:
         float,
         Setting(number(0, 1e6), "Policy kv: what each request running on a worker counts for", "tokens"),
     ] = 512.0
+    allow_policy_header: Annotated[
+        str,
+        Setting(one_of(("off", "on")), "Whether a request may name its policy in x-kv-router-policy"),
+    ] = "off"
+    session_header: Annotated[
+        str,
+        Setting(HEADER, "Policy session: the header that tells one conversation from another"),
+    ] = "x-session-id"
+    occupancy_weight: Annotated[
+        float,
+        Setting(number(0, 1e9), "Policy kv: what a full KV cache counts for, a half-full one half", "tokens"),
+    ] = 0.0
+    adapter_weight: Annotated[
+        float,
+        Setting(
+            number(0, 1e9), "Policy kv: what it counts for that a LoRA adapter has to be loaded", "tokens"
+        ),
+    ] = 1024.0
+    adapter_slots: Annotated[
+        int,
+        Setting(
+            integer(0, 64),
+            "Policy kv: LoRA adapters that a rank has loaded at a time; those of its last requests are taken "
+            "to be them",
+        ),
+    ] = 4
+    prefill_speed: Annotated[
+        float,
+        Setting(
+            number(1, 1e9),
+            "What a rank computes of prompts; what is loaded back from a lower tier costs that much less "
+            "than computing it as the tier is faster",
+            "tokens/s",
+        ),
+    ] = 16_000.0
+    host_speed: Annotated[
+        float, Setting(number(1, 1e9), "What a rank loads back from the host's memory", "tokens/s")
+    ] = 200_000.0
+    disk_speed: Annotated[
+        float, Setting(number(1, 1e9), "What a rank loads back from a disk", "tokens/s")
+    ] = 20_000.0
+    external_speed: Annotated[
+        float, Setting(number(1, 1e9), "What a rank loads back from any other storage", "tokens/s")
+    ] = 40_000.0
+    dynamo_temperature: Annotated[
+        float,
+        Setting(
+            number(0, 100),
+            "Policy dynamo: temperature of the draw among costs, as shares of their spread; 0 is the least",
+        ),
+    ] = 0.0
+    sticky_seconds: Annotated[
+        float,
+        Setting(
+            number(0, DAY),
+            "Policy sticky: how much later a first token may come from where the prompt is held",
+            "seconds",
+        ),
+    ] = 18.0
+    hash_bound: Annotated[
+        float,
+        Setting(
+            number(1, 1000),
+            "Policy prefix_hash: a rank is passed over that has so many times the mean of running requests",
+        ),
+    ] = 1.25
+    hash_tokens: Annotated[
+        int,
+        Setting(integer(1, 10**6), "Policy prefix_hash: how much of a prompt's beginning decides", "tokens"),
+    ] = 256
+    load_seconds: Annotated[
+        float,
+        Setting(
+            number(0, 60),
+            "Time between two questions about a worker's load, where it does not tell by itself; 0: none is "
+            "asked, and none listened to",
+            "seconds",
+        ),
+    ] = 1.0
     pd_min_uncached: Annotated[
         int,
         Setting(

@@ -26,7 +26,26 @@ def limits_of(config: Config) -> Limits:
 
 def weights_of(config: Config) -> Weights:
     """Return what policies weigh."""
-    return Weights(uncached=config.uncached_weight, active=config.active_weight)
+    return Weights(
+        uncached=_whole(config.uncached_weight),
+        active=_whole(config.active_weight),
+        occupancy=config.occupancy_weight,
+        adapter=config.adapter_weight,
+        adapter_slots=config.adapter_slots,
+        prefill_speed=config.prefill_speed,
+        host_speed=config.host_speed,
+        disk_speed=config.disk_speed,
+        external_speed=config.external_speed,
+        temperature=config.dynamo_temperature,
+        sticky_seconds=config.sticky_seconds,
+        bound=config.hash_bound,
+        prefix_tokens=config.hash_tokens,
+    )
+
+
+def _whole(number: float) -> float:
+    """Return a whole number as int: see Weights."""
+    return int(number) if number.is_integer() else number
 
 
 def breaker_rules_of(config: Config) -> BreakerRules:

@@ -9,6 +9,7 @@ from router.api.door import Door
 from router.api.keyfile import KeyFile
 from router.api.keys import Keyring
 from router.api.routes import ROUTED, is_other
+from router.api.wishes import wishes_of
 from router.errors import ConfigError
 from router.proxy.forwarding import Forwarding
 from router.proxy.tls import ServerTls, TlsFiles, worker_context
@@ -21,12 +22,15 @@ class Front:
     """Raises ConfigError, one line, for what cannot be read. What is not asked for is None.
 
     `tls` is towards clients, `worker_tls` whom to trust among workers, None for the system's authorities.
+    `wishes`: what clients may say about the routing of their requests.
     """
 
-    __slots__ = ("door", "forwarding", "keys", "ring", "tls", "worker_tls")
+    __slots__ = ("door", "forwarding", "keys", "ring", "tls", "wishes", "worker_tls")
 
     def __init__(self, config: Config) -> None:
         check_routes(config)
+        allowed = config.allow_policy_header == "on"
+        self.wishes = wishes_of(config.policy, config.session_header, allowed=allowed)
         self.tls = _tls(config)
         self.worker_tls = None if config.worker_ca is None else worker_context(config.worker_ca)
         self.ring = Keyring()

@@ -97,6 +97,10 @@ def test_an_unreadable_tokenizer_is_one_line_that_names_it_and_exit_code_2(tmp_p
     assert str(path) in refusal("serve", WORKER, "--port=0", f"--tokenizer={path}")
 
 
+def test_a_policy_that_cannot_be_used_is_one_line_and_exit_code_2() -> None:
+    assert "No module named 'nowhere'" in refusal("serve", WORKER, "--port=0", "--policy=nowhere:at_all")
+
+
 def test_no_command_shows_the_commands() -> None:
     ended = router("-m", "router")
     assert ended.returncode == 2

@@ -218,7 +218,7 @@ def test_what_can_be_no_host_is_refused_before_it_is_looked_up(path: Path, host:
 
 def test_an_unknown_policy_is_refused_with_the_known_ones(path: Path) -> None:
     message = refusal(path, flags={"policy": "best"})
-    assert message == f"--policy: expected one of {', '.join(POLICIES)}, got 'best'"
+    assert message == f"--policy: expected one of {', '.join(POLICIES)}, or module:function, got 'best'"
 
 
 def test_an_unknown_key_like_no_other_is_refused_with_all_known_ones(path: Path) -> None:

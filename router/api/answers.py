@@ -14,7 +14,7 @@ from router.proxy.headers import answer_headers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.core.cost import Candidate
+    from router.core.facts import Candidate
     from router.errors import RouterError
     from router.pairs.half import Answer
     from router.proxy.cycle import Cycle

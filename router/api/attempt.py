@@ -15,13 +15,11 @@ from router.api.tempo import begun, ended
 from router.proxy.relay import Relayed, relay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from router.api.errand import Errand
     from router.api.feedback import Feedback
     from router.api.planner import Plan
     from router.core.accounts import Accounts
-    from router.core.cost import Candidate
+    from router.core.facts import Candidate
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
@@ -64,11 +62,12 @@ class Attempt:
         fleet, accounts, first = self._books.fleet, self._books.accounts, self._first
         self._trials = {rank: self._begun(rank) for rank in (first.rank, self._decode)}
         self._heard = batches(fleet.stream_of(first.rank))
-        self._to_compute = accounts.open(first.rank.load, first.uncached_tokens)
-        self._running = accounts.open(self._decode.load, 0)
-        self._predicted = _predict(accounts, plan, first, now)
+        context = plan.prompt.count
+        self._to_compute = accounts.open(first.rank.load, first.uncached_tokens, context)
+        self._running = accounts.open(self._decode.load, 0, context)
+        self._predicted = accounts.predict(first, plan.prompt, now)
         keeps = _keeps_cache(fleet, self._decode)
-        self._fetched = _predict(accounts, plan, decode, now) if keeps else ()
+        self._fetched = accounts.predict(decode, plan.prompt, now) if keeps else ()
         if self._story is not None:
             self._story.sent(first, now, decode, keeps=keeps)
 
@@ -148,10 +147,6 @@ class Attempt:
 def pair_headers(prefill: Candidate, decode: Candidate, request_id: bytes) -> tuple[Field, ...]:
     """Return what the client is told: overlap counts where the prompt is computed."""
     return (*routed(prefill, request_id), *decode_names(decode.rank.worker, decode.rank.rank))
-
-
-def _predict(accounts: Accounts, plan: Plan, candidate: Candidate, now: float) -> Iterable[int]:
-    return accounts.predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
 
 
 def _keeps_cache(fleet: Fleet, rank: Rank) -> bool:

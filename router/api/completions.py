@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from router.api.dispatch import Dispatcher
     from router.api.keys import Client
     from router.api.planner import Planner
+    from router.api.wishes import Wishes
     from router.observe.metrics import Metrics
     from router.observe.story import Observer
     from router.prompts.request import Kind
@@ -48,6 +49,7 @@ class Completions:
         dispatcher: Dispatcher,
         admission: Admission,
         metrics: Metrics,
+        wishes: Wishes,
         *,
         max_body_bytes: int,
         bodies: BodyBudget,
@@ -58,6 +60,7 @@ class Completions:
         self._dispatcher = dispatcher
         self._admission = admission
         self._metrics = metrics
+        self._wishes = wishes
         self._max_body_bytes = max_body_bytes
         self._bodies = bodies
         self._limits = limits
@@ -73,7 +76,8 @@ class Completions:
             body = await body_of(cycle, self._max_body_bytes, self._bodies)
             held = len(body)
             with ClientWatch(cycle):
-                plan = await self._planner.plan(kind, body, self._check(exchange))
+                wish = self._wishes.of(cycle.headers)
+                plan = await self._planner.plan(kind, body, wish, self._check(exchange))
                 exchange.model = plan.route.model
                 if exchange.story is not None:
                     exchange.story.plan_made(plan)

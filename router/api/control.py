@@ -54,7 +54,9 @@ def control_app(
         """What the router would do with this body, and why; sends nothing."""
         body = await read_body(request.receive, max_body_bytes, bodies)
         try:
-            return Response(msgspec.json.encode(await explainer.explain(body)), media_type=_JSON)
+            return Response(
+                msgspec.json.encode(await explainer.explain(body, request.headers.raw)), media_type=_JSON
+            )
         finally:
             bodies.give_back(len(body))
 

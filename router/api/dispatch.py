@@ -20,7 +20,7 @@ from router.api.pairs import PairDispatcher
 from router.api.refusal import Refused, weigh
 from router.api.tempo import begun, ended
 from router.core.cost import choose
-from router.core.decide import candidates, make_keys
+from router.core.decide import gather, make_keys
 from router.errors import UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from router.api.planner import Plan, Planner
     from router.api.retries import Retries
     from router.core.accounts import Accounts, Entry
-    from router.core.cost import Candidate
+    from router.core.facts import Candidate
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
@@ -46,7 +46,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Dispatcher:
-    """Sends requests to the workers of one fleet under one policy."""
+    """Sends requests to the workers of one fleet."""
 
     def __init__(
         self,
@@ -63,7 +63,6 @@ class Dispatcher:
         self._admission = admission
         self._metrics = metrics
         self._feedback = Feedback(fleet, planner, metrics)
-        self._policy = judge.policy
         self._weights = judge.weights
         self._retries = retries
         self._rng = judge.rng
@@ -173,14 +172,15 @@ class Dispatcher:
         began = perf_counter()
         make_keys(ranks, plan.prompt)
         hashed = perf_counter()
-        facts = candidates(self._fleet.index, ranks, plan.prompt)
+        facts = gather(self._fleet.index, ranks, plan.prompt, plan.wish.session)
         matched = perf_counter()
-        chosen = choose(self._policy, facts, self._weights, self._rng)
+        policy = plan.wish.policy
+        chosen = choose(policy, facts, self._weights, self._rng)
         metrics = self._metrics
         metrics.decided(hashed - began, matched - hashed, perf_counter() - matched)
-        metrics.chosen(plan.route.model, self._policy.name, chosen.overlap_tokens, plan.prompt.count)
+        metrics.chosen(plan.route.model, policy.name, chosen.overlap_tokens, plan.prompt.count)
         if story is not None:
-            story.chosen(self._policy, self._weights, facts, chosen, began)
+            story.chosen(policy, self._weights, facts, chosen, began)
         return chosen
 
     def _eligible(self, plan: Plan, tried: AbstractSet[str]) -> list[Rank]:
@@ -249,8 +249,9 @@ class Dispatcher:
     def _enter(self, plan: Plan, candidate: Candidate, story: Story | None) -> tuple[Iterable[int], Entry]:
         """Note the request in the predictions and in the ledger."""
         now = self._clock()
-        keys = self._accounts.predict(candidate, plan.prompt, now) if plan.prompt.tokens else ()
-        ticket = self._accounts.open(candidate.rank.load, candidate.uncached_tokens)
+        accounts = self._accounts
+        keys = accounts.predict(candidate, plan.prompt, now)
+        ticket = accounts.open(candidate.rank.load, candidate.uncached_tokens, plan.prompt.count)
         if story is not None:
             story.sent(candidate, now)
         return keys, ticket

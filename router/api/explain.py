@@ -5,73 +5,107 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from router.api.eligible import copies_of, missing, options
-from router.core.decide import candidates, match, overlap_by_tier
+from router.core.decide import gather, overlap_by_tier
 from router.fleet.route import refusal
+from router.pairs.choice import decode_policy
 from router.prompts.request import kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from router.api.planner import Plan, Planner
-    from router.core.cost import Candidate
+    from router.api.wishes import Wishes
+    from router.core.cost import Policy
+    from router.core.facts import Candidate
     from router.core.rank import Rank
+    from router.core.terms import Terms
     from router.fleet.fleet import Fleet
     from router.fleet.spec import Role
-    from router.pairs.choice import Judge
+    from router.pairs.choice import Judge, Options
+    from router.proxy.headers import Field
 
 
 class Explainer:
-    """Explains decisions of one fleet under one policy."""
+    """Explains decisions of one fleet."""
 
-    def __init__(self, fleet: Fleet, planner: Planner, judge: Judge) -> None:
+    def __init__(self, fleet: Fleet, planner: Planner, judge: Judge, wishes: Wishes) -> None:
         self._fleet = fleet
         self._planner = planner
         self._judge = judge
+        self._wishes = wishes
 
-    async def explain(self, body: bytes) -> dict[str, Any]:
+    async def explain(self, body: bytes, headers: Iterable[Field]) -> dict[str, Any]:
         """Return the answer to /explain for a completions, chat or native body. Raises RouterError."""
-        plan = await self._planner.plan(kind_of(body), body)
+        plan = await self._planner.plan(kind_of(body), body, self._wishes.of(headers))
         ranks = self._fleet.ranks()
-        found = candidates(self._fleet.index, ranks, plan.prompt)
         who = options(self._fleet, plan, copies_of(plan), list)
-        choice = self._judge.choose(who, plan.prompt)
+        choice = self._judge.choose(who, plan.prompt, plan.wish)
         chosen = choice.first.rank if choice else None
         return {
             "prompt_tokens": plan.prompt.count,
             "exact": plan.exact,
             "why": plan.why,
             "block_size": (chosen or ranks[0]).view.block_size if ranks else None,
-            "policy": self._judge.policy.name,
+            "policy": plan.wish.policy.name,
             "chosen": _named(chosen),
             "decode": _named(choice.decode.rank if choice and choice.decode else None),
-            "candidates": self._rows(plan, found, {id(rank) for rank in who.ranks()}),
+            "candidates": self._rows(plan, ranks, who),
         }
 
-    def _rows(self, plan: Plan, found: list[Candidate], taking: set[int]) -> list[dict[str, Any]]:
-        ranks = [candidate.rank for candidate in found]
-        matches = match(self._fleet.index, ranks, plan.prompt) if plan.prompt.tokens else {}
+    def _rows(self, plan: Plan, ranks: list[Rank], who: Options) -> list[dict[str, Any]]:
+        facts = gather(self._fleet.index, ranks, plan.prompt, plan.wish.session)
+        costs = self._costs(plan, ranks, who)
+        taking = {id(rank) for rank in who.ranks()}
         rows = []
-        for candidate in found:
+        for candidate in facts.candidates():
             rank = candidate.rank
-            one = matches.get((rank.view.block_size or 0, rank.view.bigram))
+            one = facts.match(rank)
             tiers = overlap_by_tier(one, rank, candidate.cached_tokens) if one else {"GPU": 0}
-            rows.append(self._row(candidate, tiers, eligible=id(rank) in taking, plan=plan))
+            row = self._row(candidate, tiers, plan, eligible=id(rank) in taking)
+            row["cost"], row["terms"] = costs[id(rank)]
+            rows.append(row)
         return rows
 
+    def _costs(self, plan: Plan, ranks: list[Rank], who: Options) -> dict[int, tuple[float, Terms]]:
+        """Return each rank's cost and its parts, among those that it competes with: some rules look at all.
+
+        What cannot take the request is shown as if all could.
+        """
+        policy = plan.wish.policy
+        decode = [rank for halves in who.pairs for rank in halves.decode]
+        first = [*who.alone, *who.able, *(rank for halves in who.pairs for rank in halves.prefill)]
+        costs = self._costed(plan, policy, ranks)
+        costs.update(self._costed(plan, policy, first))
+        costs.update(self._costed(plan, decode_policy(policy), decode))
+        return costs
+
+    def _costed(self, plan: Plan, policy: Policy, ranks: list[Rank]) -> dict[int, tuple[float, Terms]]:
+        if not ranks:
+            return {}
+        weights = self._judge.weights
+        facts = gather(self._fleet.index, ranks, plan.prompt, plan.wish.session)
+        amounts = policy.costs(facts, weights)
+        return {
+            id(rank): (float(amounts[at]), policy.terms(facts, weights, at)) for at, rank in enumerate(ranks)
+        }
+
     def _row(
-        self, candidate: Candidate, tiers: dict[str, int], *, eligible: bool, plan: Plan
+        self, candidate: Candidate, tiers: dict[str, int], plan: Plan, *, eligible: bool
     ) -> dict[str, Any]:
         rank = candidate.rank
-        role = self._role(rank)
-        policy = self._judge.decode_policy if role == "decode" else self._judge.policy
+        load = rank.load
         return {
             "worker": rank.worker,
             "rank": rank.rank,
-            "role": role,
+            "role": self._role(rank),
             "overlap_tokens": tiers,
             "predicted_tokens": candidate.predicted_tokens,
+            "prediction_trust": round(rank.view.predicted.trust, 3),
             "uncached_tokens": candidate.uncached_tokens,
-            "inflight_tokens": rank.load.inflight_tokens,
-            "active_requests": rank.load.active_requests,
-            "cost": policy.cost(candidate, self._judge.weights),
+            "inflight_tokens": load.own_tokens,
+            "active_requests": load.own_requests,
+            "others_tokens": load.others_tokens,
+            "others_requests": load.others_requests,
             "eligible": eligible,
             "why": "" if eligible else self._why_not(rank, plan),
         }

@@ -2,7 +2,8 @@
 
 An engine that reports fewer cached tokens than its view had claimed has computed those blocks anew, and its
 events have put the view right by now; only where no event has come since is the claim itself dropped. A rank
-whose claims fail several times in a row begins anew.
+whose claims fail several times in a row begins anew. What was only predicted may come to nothing: how much
+of it does is learnt, too, and predictions of that rank then count so much less.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from router.api.planner import Plan, Planner
-    from router.core.cost import Candidate
+    from router.core.facts import Candidate
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
     from router.observe.story import Story
@@ -56,6 +57,8 @@ class Feedback:
         counts.finished(candidate.overlap_tokens, plan.prompt.count, cached)
         if cached is not None:
             self._check(plan, candidate, cached, heard, story)
+            if candidate.predicted_tokens:
+                self._trust(plan, candidate, cached)
 
     def _stored(self, candidate: Candidate, uncached: int | None) -> None:
         """Tell the stream of a request that made the rank store blocks."""
@@ -66,6 +69,12 @@ class Feedback:
             stream = self._fleet.stream_of(rank)
             if stream is not None:
                 stream.completed()
+
+    def _trust(self, plan: Plan, candidate: Candidate, cached: int) -> None:
+        """Learn how much of what was predicted of a rank has come true; of several prompts nobody knows."""
+        beyond = cached - candidate.cached_tokens
+        if beyond >= 0 and plan.request.prompts == 1 and self._fleet.holds(candidate.rank):
+            candidate.rank.view.predicted.learn(min(1.0, beyond / candidate.predicted_tokens))
 
     def _check(self, plan: Plan, candidate: Candidate, cached: int, heard: int, story: Story | None) -> None:
         """Count a claim that the engine's own count contradicts by a block or more."""

@@ -22,6 +22,7 @@ from router.core.decide import make_keys
 from router.engines.sglang import BOOTSTRAP_PORT
 from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
 from router.pairs import bootstrap, transfer
+from router.pairs.choice import decode_policy
 from router.pairs.half import Half, HalfFailed
 from router.proxy.disconnect import ClientGone
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from router.api.planner import Plan
     from router.api.retries import Retries
     from router.core.accounts import Accounts
-    from router.core.cost import Candidate
+    from router.core.cost import Policy
+    from router.core.facts import Candidate
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
     from router.observe.story import Story
@@ -122,18 +124,19 @@ class PairDispatcher:
         who = options(self._fleet, errand.plan, errand.copies, errand.among)
         make_keys(who.ranks(), errand.plan.prompt)
         hashed = perf_counter()
-        choice = self._judge.choose(who, errand.plan.prompt)
+        choice = self._judge.choose(who, errand.plan.prompt, errand.plan.wish)
         self._metrics.stages["hash"].observe(hashed - began)
         self._metrics.stages["match"].observe(perf_counter() - hashed)
         if choice is not None and errand.exchange.story is not None:
-            self._tell(choice, errand.exchange.story, began)
+            self._tell(choice, errand.plan.wish.policy, errand.exchange.story, began)
         return choice
 
-    def _tell(self, choice: Choice, story: Story, began: float) -> None:
-        judge = self._judge
-        story.chosen(judge.policy, judge.weights, choice.among, choice.first, began)
-        if choice.decode is not None:
-            story.chosen(judge.decode_policy, judge.weights, choice.partners, choice.decode, began)
+    def _tell(self, choice: Choice, policy: Policy, story: Story, began: float) -> None:
+        weights = self._judge.weights
+        if choice.among is not None:
+            story.chosen(policy, weights, choice.among, choice.first, began)
+        if choice.decode is not None and choice.partners is not None:
+            story.chosen(decode_policy(policy), weights, choice.partners, choice.decode, began)
 
     async def _coming(self, errand: Errand) -> Choice:
         """Return the choice where there is none now: waits only for paused workers."""
@@ -149,7 +152,7 @@ class PairDispatcher:
         return choice
 
     async def _attempt(self, errand: Errand, choice: Choice) -> None:
-        policy, prompt = self._judge.policy.name, errand.plan.prompt
+        policy, prompt = errand.plan.wish.policy.name, errand.plan.prompt
         model = errand.plan.route.model
         self._metrics.chosen(model, policy, choice.first.overlap_tokens, prompt.count)
         first = self._half(choice.first, errand.exchange)

@@ -21,6 +21,7 @@ from router.prompts.request import Kind, Request, parse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from router.core.wish import Wish
     from router.fleet.fleet import Fleet
     from router.fleet.route import Route
     from router.fleet.worker import Worker
@@ -39,7 +40,7 @@ class Plan:
     """One request, ready for a decision.
 
     `exact`: the token count is the engine's own; `why` says what it is worth when it is not. `body` is what
-    to send.
+    to send, `wish` how the client would have it routed.
     """
 
     request: Request
@@ -48,13 +49,14 @@ class Plan:
     exact: bool
     why: str
     body: bytes
+    wish: Wish
 
 
 class Planner:
     """Plans requests for one fleet.
 
-    `guesses`: without a tokenizer, ask a worker for a text's ids, or compare texts; not worth it for a policy
-    that looks at load alone. `forward_input_ids`: send SGLang token ids instead of text.
+    Without a tokenizer, a worker is asked for a text's ids, or texts are compared; that is not worth it for a
+    policy that looks at load alone. `forward_input_ids`: send SGLang token ids instead of text.
     """
 
     def __init__(
@@ -64,19 +66,19 @@ class Planner:
         tokenizers: TokenizerStore,
         metrics: Metrics,
         *,
-        guesses: bool = True,
         forward_input_ids: bool = False,
     ) -> None:
         self._fleet = fleet
         self._reader = reader
         self._tokenizers = tokenizers
-        self._guesses = guesses
         self._forward_input_ids = forward_input_ids
         self._remembered = Remembered()
         self._parse = metrics.stages["parse"].observe
         self._tokenize = metrics.stages["tokenize"].observe
 
-    async def plan(self, kind: Kind, body: bytes, check: Callable[[str], None] | None = None) -> Plan:
+    async def plan(
+        self, kind: Kind, body: bytes, wish: Wish, check: Callable[[str], None] | None = None
+    ) -> Plan:
         """Return the plan. Raises BadRequest, UnknownModel, NoWorker. Awaits only for long prompts.
 
         `check`, given the model, may raise before the prompt is read.
@@ -93,12 +95,13 @@ class Planner:
         if check is not None:
             check(route.model)
         if seen is not None and self._holds(seen, route):
-            return self._planned(seen, route, body)
-        if not (self._guesses or isinstance(request.prompt, bytes) or self._tokenizer(route)):
-            return _unread(request, route, body)
+            return self._planned(seen, route, body, wish)
+        guesses = wish.policy.uses_prompt
+        if not (guesses or isinstance(request.prompt, bytes) or self._tokenizer(route)):
+            return _unread(request, route, body, wish)
         read = await self._read(request, route, body)
         self._tokenize(perf_counter() - parsed)
-        return self._planned(read, route, body)
+        return self._planned(read, route, body, wish)
 
     def _holds(self, seen: Reading, route: Route) -> bool:
         """Whether a body would be read now as it was."""
@@ -114,12 +117,12 @@ class Planner:
             self._remembered.add(body, read)
         return read
 
-    def _planned(self, read: Reading, route: Route, body: bytes) -> Plan:
+    def _planned(self, read: Reading, route: Route, body: bytes, wish: Wish) -> Plan:
         prompt = read.prompt
         if self._forward_input_ids and self._proven(route):
             body = with_input_ids(read.request, prompt, body)
         why = prompt.why if read.trusted or not prompt.exact else _DISTRUSTED
-        return Plan(read.request, route, read.blocks, prompt.exact, why, body)
+        return Plan(read.request, route, read.blocks, prompt.exact, why, body, wish)
 
     def learn(self, plan: Plan, prompt_tokens: int) -> None:
         """Hold the engine's own count of a prompt's tokens against ours, which was exact."""
@@ -165,10 +168,9 @@ def _blocks(request: Request, route: Route, prompt: Prompt, *, trusted: bool) ->
     )
 
 
-def _unread(request: Request, route: Route, body: bytes) -> Plan:
+def _unread(request: Request, route: Route, body: bytes, wish: Wish) -> Plan:
     """Plan with no more than a size, where nothing is gained by reading the text."""
     count = max(1, request.size // BYTES_PER_TOKEN)
     space = namespace(request, route.engine, model=route.model, adapter=route.lora)
-    return Plan(
-        request, route, PromptBlocks(b"", count, space, reusable=0), exact=False, why=_UNREAD, body=body
-    )
+    blocks = PromptBlocks(b"", count, space, reusable=0)
+    return Plan(request, route, blocks, exact=False, why=_UNREAD, body=body, wish=wish)

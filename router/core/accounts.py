@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from router.core.blocks import PromptBlocks
-    from router.core.cost import Candidate
+    from router.core.facts import Candidate
     from router.core.ledger import Load
     from router.core.rank import Rank
 
@@ -31,11 +31,18 @@ class Entry(Protocol):
         """See `Ticket`."""
 
 
+class Open(Protocol):
+    """How a request is entered in the ledger."""
+
+    def __call__(self, load: Load, uncached_tokens: int, prompt_tokens: int = 0, /) -> Entry:
+        """See `Ledger.open`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Accounts:
     """`open` is `Ledger.open`, the others those of `core.decide`, or they do the same and more."""
 
-    open: Callable[[Load, int], Entry]
+    open: Open
     predict: Callable[[Candidate, PromptBlocks, float], Iterable[int]]
     withdraw: Callable[[Rank, Iterable[int]], None]
 

@@ -1,138 +1,100 @@
-"""Policies: what it would cost to send a request to a rank, and the choice of the least.
+"""Policies: which rank gets a request.
 
-A policy is a pure function of one candidate's facts. Of several that cost the same, the one chosen longest
-ago takes the request, so that equal workers fill evenly; what is equal even then is decided at random, by a
-generator that the caller owns, so that several routers do not choose alike. A new policy is one function
-here and one row in POLICIES. Costs are in tokens where a policy has a unit.
+A policy is a cost function (`costs`) and how the choice is made of what it says. Of several that cost the
+same, the one chosen longest ago takes the request, so that equal workers fill evenly; what is equal even then
+is decided at random, by a generator that the caller owns, so that several routers do not choose alike. A new
+policy is one function in `costs`, its terms in `terms`, and one row in POLICIES.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
-from router.core.rank import Rank
+from router.core import costs, terms
+from router.core.facts import Candidate, Facts
+from router.core.weights import Weights
 
 if TYPE_CHECKING:
     from random import Random
 
+    from router.core.terms import Terms
 
-class Weights(msgspec.Struct):
-    """`uncached`: how often an own uncached token counts. `active`: tokens a running request counts for.
+Costs: TypeAlias = Callable[[Facts, Weights], Sequence[float]]
 
-    Why own tokens weigh 3x: at 1x a fixed corpus near capacity is replicated and evicts itself (POLICY.md).
-    """
-
-    uncached: float = 3.0
-    active: float = 512.0
-
-
-class Candidate(msgspec.Struct, gc=False):
-    """What a policy may know of a rank, for one request; all in tokens.
-
-    `cached_tokens` counts the usable prefix the rank has said it holds, `predicted_tokens` what is
-    expected to follow it there; `uncached_tokens` is the rest of the prompt.
-    """
-
-    rank: Rank
-    cached_tokens: int
-    predicted_tokens: int
-    uncached_tokens: int
-
-    @property
-    def overlap_tokens(self) -> int:
-        """The prefix that the engine is expected to report as cached."""
-        return self.cached_tokens + self.predicted_tokens
-
-
-Cost: TypeAlias = Callable[[Candidate, Weights], float]
+__all__ = ["DEFAULT_POLICY", "POLICIES", "Costs", "Policy", "Weights", "choose"]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A cost function. `sample`: how many candidates are looked at, drawn at random, 0 for all.
+    """A cost function; `terms` shows what goes into the cost of one rank.
 
-    `draws`: ties are decided at random alone. `uses_overlap`: whether what ranks hold matters to it, so that
-    guessing at it is worth the while.
+    `sample`: how many candidates are looked at, drawn at random, 0 for all. `draws`: ties are decided at
+    random alone. `warms`: with a temperature, a dearer rank may be drawn. `uses_prompt`: whether the prompt's
+    tokens matter to it, so that guessing at them is worth the while; `uses_session`: whether the client's
+    name for the conversation does.
     """
 
     name: str
-    cost: Cost
+    costs: Costs
+    terms: Callable[[Facts, Weights, int], Terms]
     sample: int = 0
     draws: bool = False
-    uses_overlap: bool = True
-
-
-def kv(candidate: Candidate, weights: Weights) -> float:
-    """Least work: prefill in flight, own prefill weighed up, and a share for each running request."""
-    load = candidate.rank.load
-    return (
-        load.inflight_tokens
-        + weights.uncached * candidate.uncached_tokens
-        + weights.active * load.active_requests
-    )
-
-
-def round_robin(candidate: Candidate, _weights: Weights) -> float:
-    """The rank that was chosen longest ago."""
-    return candidate.rank.load.last_dispatch
-
-
-def random(_candidate: Candidate, _weights: Weights) -> float:
-    """All alike; the draw decides."""
-    return 0.0
-
-
-def least_requests(candidate: Candidate, _weights: Weights) -> float:
-    """Fewest requests running."""
-    return candidate.rank.load.active_requests
-
-
-def least_tokens(candidate: Candidate, _weights: Weights) -> float:
-    """Fewest uncached tokens once this request is there."""
-    return candidate.rank.load.inflight_tokens + candidate.uncached_tokens
-
-
-def lmetric(candidate: Candidate, _weights: Weights) -> float:
-    """LMetric: prefill tokens there with this request, times requests there with this request."""
-    load = candidate.rank.load
-    return (load.inflight_tokens + candidate.uncached_tokens) * (load.active_requests + 1)
+    warms: bool = False
+    uses_prompt: bool = True
+    uses_session: bool = False
 
 
 DEFAULT_POLICY = "kv"
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        Policy("kv", kv),
-        Policy("round_robin", round_robin, uses_overlap=False),
-        Policy("random", random, draws=True, uses_overlap=False),
-        Policy("power_of_two", least_requests, sample=2, uses_overlap=False),
-        Policy("least_requests", least_requests, uses_overlap=False),
-        Policy("least_tokens", least_tokens),
-        Policy("lmetric", lmetric),
+        Policy("kv", costs.kv, terms.kv),
+        Policy("round_robin", costs.round_robin, terms.round_robin, uses_prompt=False),
+        Policy("random", costs.random, terms.random, draws=True, uses_prompt=False),
+        Policy("power_of_two", costs.least_requests, terms.least_requests, sample=2, uses_prompt=False),
+        Policy("least_requests", costs.least_requests, terms.least_requests, uses_prompt=False),
+        Policy("least_tokens", costs.least_tokens, terms.least_tokens),
+        Policy("prefix_hash", costs.prefix_hash, terms.prefix_hash),
+        Policy("session", costs.session, terms.session, uses_session=True),
+        Policy("lmetric", costs.lmetric, terms.lmetric),
+        Policy("dynamo", costs.dynamo, terms.dynamo, warms=True),
+        Policy("cache_aware", costs.cache_aware, terms.cache_aware),
+        Policy("sticky", costs.sticky, terms.sticky),
+        Policy("preble", costs.preble, terms.preble),
     )
 }
 
 
-def choose(policy: Policy, candidates: Sequence[Candidate], weights: Weights, rng: Random) -> Candidate:
-    """Return the candidate of least cost. Raises IndexError when there is none.
+def choose(policy: Policy, facts: Facts, weights: Weights, rng: Random) -> Candidate:
+    """Return the candidate of least cost. There must be one.
 
-    Cost: one call of the policy's function per candidate.
+    Cost: one call of the policy's function, and about 1 us.
     """
-    if policy.sample and len(candidates) > policy.sample:
-        candidates = rng.sample(candidates, policy.sample)
-    if len(candidates) == 1:
-        return candidates[0]
-    cost = policy.cost
-    costs = [cost(candidate, weights) for candidate in candidates]
-    least = min(costs)
-    if costs.count(least) == 1:
-        return candidates[costs.index(least)]
-    tied = [candidate for candidate, amount in zip(candidates, costs, strict=True) if amount == least]
+    count = len(facts.uncached)
+    if count == 1:
+        return facts.candidate(0)
+    if 0 < policy.sample < count:
+        facts = facts.only(rng.sample(range(count), policy.sample))
+    amounts = policy.costs(facts, weights)
+    if policy.warms and weights.temperature:
+        return facts.candidate(_warm(amounts, weights.temperature, rng))
+    least = min(amounts)
+    if amounts.count(least) == 1:
+        return facts.candidate(amounts.index(least))
+    tied = [at for at, amount in enumerate(amounts) if amount == least]
     if not policy.draws:
-        oldest = min(candidate.rank.load.last_dispatch for candidate in tied)
-        tied = [candidate for candidate in tied if candidate.rank.load.last_dispatch == oldest]
-    return rng.choice(tied)
+        loads = facts.loads
+        oldest = min(loads[at].last_dispatch for at in tied)
+        tied = [at for at in tied if loads[at].last_dispatch == oldest]
+    return facts.candidate(rng.choice(tied))
+
+
+def _warm(amounts: Sequence[float], temperature: float, rng: Random) -> int:
+    """Draw a position: the likelier the cheaper, by a softmax over the costs as shares of their spread."""
+    least = min(amounts)
+    spread = (max(amounts) - least) or 1.0
+    odds = [exp((least - amount) / spread / temperature) for amount in amounts]
+    return rng.choices(range(len(odds)), odds)[0]

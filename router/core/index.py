@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from router.core.eviction import Eviction
 from router.core.holder import Holder
+from router.core.lineup import Lineups
 from router.core.matching import Match, measure, reach, spans_along
 from router.core.packed import Packed
 from router.core.states import States
@@ -53,13 +54,16 @@ class Index:
     """The tree, the slots, and the work that is left for later.
 
     `max_blocks` bounds the distinct blocks kept, over all ranks; `evicted` counts those given up for it.
-    `wake` is called whenever `sweep` has something to do.
+    `wake` is called whenever `sweep` has something to do. `doubts`: of slots whose predictions have failed,
+    the share of them that can be expected to come true.
     """
 
     def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS, wake: Callable[[], None] | None = None) -> None:
         self.tree = Tree(max_blocks)
         self.states = States()
         self.predicted: Masks = {}
+        self.doubts: dict[int, float] = {}
+        self.lineups = Lineups()
         self.holders: dict[int, Holder] = {}
         # Advanced by each match; below 2^32.
         self.stamp = 1
@@ -98,6 +102,7 @@ class Index:
             slot = self._next_slot
             self._next_slot += 1
         self._live |= 1 << slot
+        self.lineups.clear()
         self.holders[slot] = Holder(self.tree, self.states, slot)
         return slot
 
@@ -124,6 +129,7 @@ class Index:
     def retire(self, slot: int, predictions: dict[int, float], names: Packed | None) -> None:
         """Take a slot out of every later match, at once; what it leaves is swept later."""
         self._live &= ~(1 << slot)
+        self.lineups.clear()
         self._sweep.retire(slot, self.holders.pop(slot), predictions, names)
         self.rouse()
 

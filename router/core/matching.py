@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import chain
-from operator import sub
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -51,10 +50,11 @@ def spans_along(tree: Tree, runs: list[Run]) -> list[Span]:
             _add_few(spans, states[row:end].tolist())
         else:
             words = tree.state_words[row:end]
-            ends = (words[1:] != words[:-1]).nonzero()[0].tolist()
-            lengths = map(sub, ends, chain((-1,), ends))
-            spans += zip(words[ends].tolist(), lengths, strict=False)
-            spans.append((states[end - 1], length - ends[-1] - 1 if ends else length))
+            ends = (words[:-1] != words[1:]).nonzero()[0]
+            lengths = ends + 1
+            lengths[1:] -= lengths[:-1].copy()
+            spans += zip(words[ends].tolist(), lengths.tolist(), strict=True)
+            spans.append((states[end - 1], length - int(ends[-1]) - 1 if len(ends) else length))
     return spans
 
 
@@ -78,7 +78,7 @@ def measure(states: States, spans: list[Span], live: int, found: Match) -> None:
             if depth:
                 ended = holding ^ left
                 # One rank drops out at a time, mostly.
-                if ended & (ended - 1):
+                if ended.bit_count() > 1:
                     depths.update(_all_at(ended, depth))
                 else:
                     depths[ended.bit_length() - 1] = depth

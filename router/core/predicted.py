@@ -4,6 +4,9 @@ Engines tell of new blocks after the prefill (SGLang 0.5.23: after each prefill 
 come before its own event. Predicted blocks live apart from the view, with a time limit and a bound, and
 die with the view's reset. An event about a block settles it: it is then the view's matter.
 
+Some ranks do not keep what is predicted of them: too small a cache, an engine that does not cache at all. The
+share that comes true is learnt from their answers, and forgotten slowly, so that they are tried again.
+
 Keys are chained, so an entry for one block says all of its prefix. Deep in a prompt, where a few blocks
 more or less change little, there is one entry for every 32 blocks: a prompt of 32k tokens at page size 1
 has 2,000.
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 # Up to this depth each block has an entry, from there on the last of each so many.
 EACH, STEP = 1024, 32
+# How much one answer says of the next one; how much of a doubt is left after a second, half of it after 34;
+# and the doubt that is none.
+_LEARNT, _KEPT, _NO_DOUBT = 0.1, 0.98, 0.01
 
 FRESH = 1 / 64
 """A prediction that ends by no more than this share of its time sooner is as good as a new one."""
@@ -29,11 +35,12 @@ FRESH = 1 / 64
 class Predicted:
     """One rank's predicted blocks: key -> when the prediction ends, soonest first."""
 
-    __slots__ = ("_bit", "_bound", "_index", "_until", "ttl")
+    __slots__ = ("_bit", "_bound", "_index", "_slot", "_until", "ttl")
 
     def __init__(self, index: Index, slot: int, *, ttl: float, bound: int) -> None:
         """`ttl` in seconds; at most `bound` entries, the oldest leave first."""
         self._index = index
+        self._slot = slot
         self._bit = 1 << slot
         self._until: dict[int, float] = {}
         self._bound = bound
@@ -85,8 +92,26 @@ class Predicted:
         for key in [key for key in keys if key in until]:
             self.settle(key)
 
+    @property
+    def trust(self) -> float:
+        """The share of predicted blocks that can be expected to come true, 0 to 1."""
+        return self._index.doubts.get(self._slot, 1.0)
+
+    def learn(self, share: float) -> None:
+        """An answer has shown that this share of what was predicted of a prompt has come true, 0 to 1."""
+        if share < 1.0 or self._slot in self._index.doubts:
+            self._doubt(self.trust + _LEARNT * (share - self.trust))
+
+    def _doubt(self, trust: float) -> None:
+        if trust > 1.0 - _NO_DOUBT:
+            self._index.doubts.pop(self._slot, None)
+        else:
+            self._index.doubts[self._slot] = trust
+
     def expire(self, now: float) -> None:
         """Drop what is past its time. Called about once a second."""
+        if self._slot in self._index.doubts:
+            self._doubt(1.0 - _KEPT * (1.0 - self.trust))
         until = self._until
         while until:
             key = next(iter(until))
@@ -97,6 +122,8 @@ class Predicted:
     def surrender(self, slot: int) -> dict[int, float]:
         """Start anew under another slot; return the old predictions, for the sweep."""
         old, self._until = self._until, {}
+        self._index.doubts.pop(self._slot, None)
+        self._slot = slot
         self._bit = 1 << slot
         return old
 

@@ -10,6 +10,9 @@ from router.core.ledger import Load
 
 if TYPE_CHECKING:
     from router.core.view import View
+    from router.core.word import Word
+
+_MOST_ADAPTERS = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -18,7 +21,9 @@ class Rank:
 
     `contradictions`: answers in a row that reported fewer cached tokens than the view had claimed. `breaker`
     is shared by the ranks of a worker. `owner` is whatever the fleet keeps the worker as; it stays reachable
-    from a request that is under way when the worker has left.
+    from a request that is under way when the worker has left. `adapters`: LoRA adapters of the requests sent
+    there, the latest first. `said` is the engine's last word on its load, None when there is none of late.
+    `name` is the same in every router and at every start.
     """
 
     worker: str
@@ -28,3 +33,19 @@ class Rank:
     contradictions: int = 0
     breaker: Breaker = field(default_factory=Breaker)
     owner: Any = None
+    adapters: list[str] = field(default_factory=list)
+    said: Word | None = None
+    name: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Name the rank."""
+        self.name = b"%s %d" % (self.worker.encode(), self.rank)
+
+    def note_adapter(self, adapter: str) -> None:
+        """A request for an adapter goes there, so that it is loaded by then; others may make room for it."""
+        adapters = self.adapters
+        if adapters[:1] != [adapter]:
+            if adapter in adapters:
+                adapters.remove(adapter)
+            adapters.insert(0, adapter)
+            del adapters[_MOST_ADAPTERS:]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from router.core.blocks import PromptBlocks
-    from router.core.cost import Candidate
+    from router.core.facts import Candidate
     from router.core.ledger import Load
     from router.core.said import Spent
 
@@ -40,11 +40,12 @@ _NAME_BYTES = 64
 class ToldTicket:
     """A `Ticket` each change of which is told; written out, because one within another costs 1 us more."""
 
-    __slots__ = ("_load", "_open", "_telling", "_tokens")
+    __slots__ = ("_context", "_load", "_open", "_telling", "_tokens")
 
-    def __init__(self, load: Load, tokens: int, telling: Telling) -> None:
+    def __init__(self, load: Load, tokens: int, context: int, telling: Telling) -> None:
         self._load = load
         self._tokens = tokens
+        self._context = context
         self._telling = telling
         self._open = True
 
@@ -62,6 +63,7 @@ class ToldTicket:
         if self._open:
             self._open = False
             self._load.active_requests -= 1
+            self._load.context_tokens -= self._context
             self.first_token()
 
 
@@ -108,16 +110,14 @@ class Telling:
         self.awake = True
         self._wake()
 
-    def _open(self, load: Load, uncached_tokens: int) -> ToldTicket:
+    def _open(self, load: Load, uncached_tokens: int, prompt_tokens: int = 0) -> ToldTicket:
         """Enter a request as `Ledger.open` does; all in all about 0.2 us more, its ticket's ends included."""
         self.dirty.add(load)
         if not self.awake:
             self.rouse()
         self._dispatches += 1
-        load.last_dispatch = self._dispatches
-        load.inflight_tokens += uncached_tokens
-        load.active_requests += 1
-        return ToldTicket(load, uncached_tokens, self)
+        load.enter(self._dispatches, uncached_tokens, prompt_tokens)
+        return ToldTicket(load, uncached_tokens, prompt_tokens, self)
 
     def _predict(self, chosen: Candidate, prompt: PromptBlocks, now: float) -> Iterable[int]:
         keys = predict(chosen, prompt, now)

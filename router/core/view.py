@@ -95,6 +95,10 @@ class View:
         """Return the number of blocks held, by tier."""
         return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._places.tiers.items()}
 
+    def size(self) -> int:
+        """Return about how much the rank holds on its device, in tokens, with what is predicted."""
+        return (self._holder.blocks.get(0, 0) + len(self.predicted)) * (self.block_size or 1)
+
     def apply(self, batch: Batch) -> None:
         """Apply a batch's events in order. About 1 us a block."""
         if batch.undecodable:
@@ -239,11 +243,17 @@ class View:
 
     def _conclude(self, event: Stored, row: int, key: int, *, agrees: bool) -> None:
         """Note what a store has told; `agrees`: its hashes mean what they mean to other ranks."""
-        self.block_size, self.bigram = event.block_size, event.bigram
+        if event.block_size != self.block_size or event.bigram is not self.bigram:
+            self._measure(event)
         if agrees:
             self._note_end(event.hashes[-1], row, key)
         else:
             self._leave(event)
+
+    def _measure(self, event: Stored) -> None:
+        """Take the block size that an event shows."""
+        self.block_size, self.bigram = event.block_size, event.bigram
+        self._index.lineups.clear()
 
     def _note_end(self, block: Hash, row: int, key: int) -> None:
         """Keep where the next store probably goes on."""
@@ -252,7 +262,8 @@ class View:
         self._ends[block] = row, key
 
     def _hold(self, event: Stored, plane: int, row: int, key: int) -> None:
-        self.block_size, self.bigram = event.block_size, event.bigram
+        if event.block_size != self.block_size or event.bigram is not self.bigram:
+            self._measure(event)
         keys = block_keys(event.tokens, event.block_size, key, bigram=event.bigram, extras=event.extras)
         if len(keys) != len(event.hashes):
             self.events["skipped_misaligned"] += 1

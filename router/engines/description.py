@@ -37,7 +37,8 @@ class Description:
     likely cause if nothing should ever arrive; "" when nothing speaks against events. `bigram`: events come
     with token pairs. `tokenizer_path` is a path or a hub name on the worker's side. `started` changes with
     the worker's process; None: it does not say. `bootstrap_port` is where decode workers ask a prefill worker
-    for prompts (SGLang); None: that is not how this engine does it.
+    for prompts (SGLang); None: that is not how this engine does it. `loads`: where ranks tell their load
+    (SGLang), None or no element for those that do not.
     """
 
     engine: EngineName
@@ -54,3 +55,4 @@ class Description:
     started: str | None
     version: str | None
     bootstrap_port: int | None = None
+    loads: tuple[EventSource | None, ...] = ()

@@ -15,6 +15,7 @@ from router.errors import UpstreamFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.core.word import EngineLoad
     from router.engines.control import Action, Outcome
     from router.engines.description import Description
     from router.fleet.spec import EngineName, WorkerSpec
@@ -41,6 +42,9 @@ class Engine(Protocol):
 
     async def weight_version(self, upstream: Upstream) -> str | None:
         """Return what the worker calls its present weights; None: it does not say."""
+
+    async def loads(self, upstream: Upstream) -> dict[int, EngineLoad]:
+        """Return the load of each rank that the worker says it of; UpstreamFailed when no answer comes."""
 
     async def control(self, upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:
         """Pause, continue, flush, or update weights; UpstreamFailed when no answer comes."""

@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from router.engines.answer import NOT_FOUND, OK, UNAVAILABLE, as_object, count, get, required, text
 from router.engines.control import Action, Outcome, one_of, post
-from router.engines.description import Description
+from router.engines.description import Description, EventSource
 from router.engines.endpoint import MOST_PORT, Endpoint
+from router.engines.loads import sglang_loads
 from router.engines.models import Models, read_models
 from router.engines.pinning import rank_headers
-from router.engines.sources import Publisher, lay_over
+from router.engines.sources import Publisher, lay_over, reachable
 from router.errors import UpstreamFailed
 from router.fleet.spec import MOST_BLOCK_TOKENS, MOST_RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.core.word import EngineLoad
     from router.fleet.spec import Role, WorkerSpec
     from router.proxy.upstream import Upstream
 
@@ -39,6 +41,7 @@ __all__ = [
     "control",
     "describe",
     "is_paused",
+    "loads",
     "rank_headers",
     "weight_version",
 ]
@@ -91,6 +94,11 @@ async def weight_version(upstream: Upstream) -> str | None:
     return text((as_object(await get(upstream, *MODEL_INFO)) or {}).get("weight_version"))
 
 
+async def loads(upstream: Upstream) -> dict[int, EngineLoad]:
+    """Return the load of each rank that the worker says it of: one GET; older releases say nothing."""
+    return sglang_loads(as_object(await get(upstream, "/v1/loads")))
+
+
 async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:
     """Carry out one action: one POST.
 
@@ -132,6 +140,7 @@ def _description(spec: WorkerSpec, info: dict[str, Any], models: Models) -> Desc
         started=_started(info),
         version=text(info.get("version")),
         bootstrap_port=count(info.get("disaggregation_bootstrap_port"), MOST_PORT) or BOOTSTRAP_PORT,
+        loads=_load_sources(spec, events, dp),
     )
 
 
@@ -172,6 +181,19 @@ def _published(events: dict[str, Any], rank: int, role: Role) -> Publisher:
         topic=text(events.get("topic")) or "",
         binds=endpoint.engine_binds,
         why="a decode worker publishes only with its decode radix cache on" if role == "decode" else "",
+    )
+
+
+def _load_sources(spec: WorkerSpec, events: dict[str, Any], dp: int) -> tuple[EventSource | None, ...]:
+    """Return where ranks publish their load, as far as that can be reached from here."""
+    host = text(events.get("endpoint_host")) or "*"
+    topic = text(events.get("load_topic")) or ""
+    found = [_address(host, events.get("load_endpoint_port_base"), rank) for rank in range(dp)]
+    if not any(endpoint is not None and reachable(endpoint, spec) for endpoint in found):
+        return ()
+    return tuple(
+        None if endpoint is None else EventSource(str(endpoint.with_host(spec.host)), None, topic, bind=False)
+        for endpoint in found
     )
 
 

@@ -72,7 +72,7 @@ def _reported(spec: WorkerSpec, said: Publisher) -> tuple[Endpoint | None, str]:
         return None, said.why
     if spec.bind:
         return endpoint.to_bind(), f"the engine binds {endpoint} itself: drop bind=true" if said.binds else ""
-    if _out_of_reach(endpoint, spec):
+    if not reachable(endpoint, spec):
         return None, f"the engine publishes to {endpoint}, which is its own machine only: use tcp://*:port"
     why = said.why if said.binds else _connects(endpoint)
     return endpoint.with_host(spec.host), why
@@ -82,14 +82,14 @@ def _replay(spec: WorkerSpec, rank: int, said: Publisher) -> Endpoint | None:
     if spec.replay is not None:
         given = address_of(spec.replay, rank)
         return given and given.with_host(spec.host)
-    if said.replay is None or _out_of_reach(said.replay, spec):
+    if said.replay is None or not reachable(said.replay, spec):
         return None
     return said.replay.with_host(spec.host)
 
 
-def _out_of_reach(endpoint: Endpoint, spec: WorkerSpec) -> bool:
-    # Here, the same address could be another worker's publisher.
-    return is_loopback(endpoint.host) and not is_loopback(spec.host)
+def reachable(endpoint: Endpoint, spec: WorkerSpec) -> bool:
+    """Whether an address that a worker names can be its own, seen from here; else it could be another's."""
+    return not is_loopback(endpoint.host) or is_loopback(spec.host)
 
 
 def _connects(endpoint: Endpoint) -> str:

@@ -22,6 +22,7 @@ from router.engines.answer import NOT_FOUND, OK, as_object, count, get, required
 from router.engines.control import Action, Outcome, one_of, post
 from router.engines.description import Description
 from router.engines.endpoint import Endpoint
+from router.engines.loads import vllm_loads
 from router.engines.models import read_models
 from router.engines.pinning import rank_headers
 from router.engines.sources import Publisher, lay_over
@@ -31,6 +32,7 @@ from router.fleet.spec import MOST_BLOCK_TOKENS, MOST_RANKS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.core.word import EngineLoad
     from router.fleet.spec import WorkerSpec
     from router.proxy.fetch import Reply
     from router.proxy.upstream import Upstream
@@ -42,6 +44,7 @@ __all__ = [
     "control",
     "describe",
     "is_paused",
+    "loads",
     "rank_headers",
     "weight_version",
 ]
@@ -121,6 +124,12 @@ async def is_paused(upstream: Upstream) -> bool | None:
 async def weight_version(upstream: Upstream) -> str | None:
     """Which weights the worker has: one GET; None: it does not say (no development mode)."""
     return text((as_object(await get(upstream, "/weight_info")) or {}).get("weight_version"))
+
+
+async def loads(upstream: Upstream) -> dict[int, EngineLoad]:
+    """Return the load of each rank that the worker says it of: one GET, of a page that can be large."""
+    reply = await get(upstream, "/metrics")
+    return vllm_loads(reply.body) if reply.status == OK else {}
 
 
 async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:

@@ -88,7 +88,14 @@ class Confined:
             except (NotPermitted, BadRequest) as error:
                 sources.append(None)
                 why = error.message
-        return replace(said, sources=tuple(sources), why_no_events=why)
+        loads = tuple([source and await self._load(source) for source in said.loads])
+        return replace(said, sources=tuple(sources), why_no_events=why, loads=loads)
+
+    async def _load(self, source: EventSource) -> EventSource | None:
+        try:
+            return await self._source(source)
+        except (NotPermitted, BadRequest):
+            return None
 
     async def _source(self, source: EventSource) -> EventSource:
         endpoint, replay = source.endpoint, source.replay

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from router.core.breaker import BreakerRules, Failure
 from router.core.index import Index
 from router.errors import BadRequest, Busy, NoWorker, UnknownModel, UpstreamTimeout
+from router.fleet.loads import LoadWatch
 from router.fleet.outliers import eject_outliers
 from router.fleet.roster import Roster
 from router.fleet.route import routes_of
@@ -48,10 +49,12 @@ class Fleet:
         prepare: Callable[[Description, Upstream], Awaitable[None]],
         breaker: BreakerRules | None = None,
         connect: Callable[..., Upstream] = Upstream,
+        load_seconds: float = 0.0,
     ) -> None:
         """`prepare` is awaited before a worker that has said who it is takes its first request.
 
-        `connect` makes the Upstream of a worker's URL, with `limits` and `address`.
+        `connect` makes the Upstream of a worker's URL, with `limits` and `address`. `load_seconds`: how often
+        engines are asked about their load, 0 for never.
         """
         self._work = asyncio.Event()
         self.index = Index(view_limits.index_bound, wake=self._work.set)
@@ -74,6 +77,7 @@ class Fleet:
             connect=connect,
         )
         self.workers: Mapping[str, Worker] = self.roster.workers
+        self._load_seconds = load_seconds
         self._tasks: list[asyncio.Task[None]] = []
         for spec in specs:
             self.roster.enter(spec)
@@ -81,7 +85,10 @@ class Fleet:
     def start(self) -> None:
         """Begin to supervise; needs a running loop."""
         self.roster.start()
-        self._tasks = [asyncio.ensure_future(run) for run in (self._tick(), self._sweep())]
+        runs = [self._tick(), self._sweep()]
+        if self._load_seconds:
+            runs.append(LoadWatch(self.workers, self._zmq, self._load_seconds).run())
+        self._tasks = [asyncio.ensure_future(run) for run in runs]
 
     async def close(self) -> None:
         """Stop everything and leave nothing behind; a weight sync under way continues its workers first."""
@@ -109,11 +116,13 @@ class Fleet:
     def with_adapter(self, ranks: list[Rank], adapter: str) -> list[Rank]:
         """Return the ranks whose workers list an adapter; all of them where none does."""
         listed = [rank for rank in ranks if adapter in self._adapters(rank)]
-        return listed or ranks
+        # The same list as it was, where it can be: what is known of it is kept (`core.lineup`).
+        return listed if 0 < len(listed) < len(ranks) else ranks
 
     def of_engine(self, ranks: list[Rank], engine: EngineName) -> list[Rank]:
         """Return the ranks whose workers run an engine."""
-        return [rank for rank in ranks if self.engine_of(rank) == engine]
+        found = [rank for rank in ranks if self.engine_of(rank) == engine]
+        return found if len(found) < len(ranks) else ranks
 
     def engine_of(self, rank: Rank) -> EngineName | None:
         """Return what engine a rank's worker runs."""

@@ -6,13 +6,14 @@ import time
 from typing import TYPE_CHECKING
 
 from router.core.steps import State
-from router.observe.rows import BreakerRow, RankRow, WorkerRow
+from router.observe.rows import BreakerRow, EngineLoadRow, RankRow, WorkerRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from router.core.lag import Lag
     from router.core.rank import Rank
+    from router.core.word import Word
     from router.fleet.health import Health
     from router.fleet.worker import Worker
     from router.streams.stream import Stream
@@ -95,10 +96,28 @@ def _rank_row(worker: Worker, rank: Rank, stream: Stream | None, now: float) -> 
             for name, count in view.events.items()
             if name.startswith(_SKIPPED)
         },
+        prediction_trust=round(view.predicted.trust, 3),
+        others_requests=rank.load.others_requests,
+        others_tokens=rank.load.others_tokens,
+        engine=_engine_row(rank.said),
     )
     if stream is not None:
         _add_stream(row, worker, stream, now)
     return row
+
+
+def _engine_row(said: Word | None) -> EngineLoadRow | None:
+    if said is None:
+        return None
+    load = said.load
+    return EngineLoadRow(
+        running=load.running,
+        waiting=load.waiting,
+        waiting_tokens=load.waiting_tokens,
+        kv_usage=round(load.usage, 4),
+        by=said.by,
+        age_seconds=round(max(0.0, time.monotonic() - said.at), 3),
+    )
 
 
 def _why_silent(worker: Worker) -> str:

@@ -123,7 +123,7 @@ class Worker:
 
     def requests(self) -> int:
         """Return how many requests of this process are under way there."""
-        return sum(rank.load.active_requests - rank.load.peer_requests for rank in self.ranks)
+        return sum(rank.load.own_requests for rank in self.ranks)
 
     def busy(self) -> bool:
         """Whether any request is, also one from before the worker became another."""

@@ -120,6 +120,7 @@ class Metrics:
         "held_bytes",
         "index",
         "models",
+        "policy_failures",
         "queue_limit",
         "retries",
         "retries_refused",
@@ -141,6 +142,7 @@ class Metrics:
         self.index: Callable[[], IndexSize] = IndexSize
         self.serving: Callable[[], Mapping[str, bool]] = dict
         self.held_bytes: Callable[[], int] = int
+        self.policy_failures: Callable[[], int] = int
         self.stages: dict[Stage, Histogram] = {name: Histogram(STAGE_SECONDS) for name in get_args(Stage)}
         self.delays = Histogram(DELAY_SECONDS)
         self.token_checks: dict[str, int] = {}

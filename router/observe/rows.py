@@ -24,7 +24,9 @@ class RankRow:
     0, `events` of the batches by kind, `gaps` found in the sequence, `lost_gaps` that no replay has filled,
     `replays` asked for, `resets` by cause, `undecodable` events, events understood but not used, `skipped`,
     by reason, and `contradicted_blocks` that the engine's cached_tokens denied. `orphans` are the blocks kept
-    apart now, until the parent they were stored under is known.
+    apart now, until the parent they were stored under is known. `prediction_trust`: the share of predicted
+    blocks that comes true, as answers have shown. `others_requests` and `others_tokens` are on the rank and
+    not this process's own; `engine` is the engine's own word on its load, None while there is none.
     """
 
     rank: int
@@ -49,6 +51,32 @@ class RankRow:
     undecodable: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     contradicted_blocks: int = 0
+    prediction_trust: float = 1.0
+    others_requests: int = 0
+    others_tokens: int = 0
+    engine: EngineLoadRow | None = None
+
+    @property
+    def engine_requests(self) -> dict[str, int]:
+        """The engine's own count by state, none where it says nothing."""
+        said = self.engine
+        return {} if said is None else {"running": said.running, "waiting": said.waiting}
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineLoadRow:
+    """A rank's load in the engine's own words, all of it: requests, uncached tokens that wait, and usage.
+
+    `kv_usage`: the share of the KV cache in use, 0 to 1. `by` its load socket or an answer to a question,
+    `age_seconds` ago.
+    """
+
+    running: int
+    waiting: int
+    waiting_tokens: int
+    kv_usage: float
+    by: str
+    age_seconds: float
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,11 +15,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from router.api.exchange import Exchange
     from router.api.planner import Plan
-    from router.core.cost import Candidate, Policy, Weights
+    from router.core.cost import Policy, Weights
+    from router.core.facts import Candidate, Facts
     from router.errors import RouterError
     from router.prompts.request import Kind
 
@@ -55,7 +54,7 @@ class Decision:
 
     policy: Policy
     weights: Weights
-    facts: Sequence[Candidate]
+    facts: Facts
     chosen: Candidate
     began: float
     made: float
@@ -128,9 +127,7 @@ class Story:
         self.planned = perf_counter()
         self._tell(Moment.PLANNED)
 
-    def chosen(
-        self, policy: Policy, weights: Weights, facts: Sequence[Candidate], chosen: Candidate, began: float
-    ) -> None:
+    def chosen(self, policy: Policy, weights: Weights, facts: Facts, chosen: Candidate, began: float) -> None:
         """A rank has been chosen; the choice began then."""
         self.decisions.append(Decision(policy, weights, facts, chosen, began, perf_counter()))
         self._tell(Moment.CHOSEN)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from router.observe.families.cache import CACHE
+from router.observe.families.loads import LOADS
 from router.observe.families.process import PROCESS
 from router.observe.families.ranks import RANKS
 from router.observe.families.requests import REQUESTS
 from router.observe.families.times import TIMES
 from router.observe.families.workers import WORKERS
 
-METRICS = (*REQUESTS, *TIMES, *CACHE, *WORKERS, *RANKS, *PROCESS)
+METRICS = (*REQUESTS, *TIMES, *CACHE, *WORKERS, *RANKS, *LOADS, *PROCESS)
 
 
 def metric_table() -> str:

@@ -2,7 +2,8 @@
 
 What processes do themselves adds up: load, failures, refusals. What each of them sees for itself is shown as
 the worst of them sees it: a worker is ready, and a rank's view live, once they are so in every process. A
-view holds what it holds in any process; the rest of its row is that of the process that sees it worst.
+view holds what it holds in any process; others have at a rank what they have in the eyes of the process that
+has most there itself; the rest of a row is that of the process that sees it worst.
 """
 
 from __future__ import annotations
@@ -70,10 +71,15 @@ def _ranks(rows: Sequence[WorkerRow]) -> list[RankRow]:
 def _rank(rows: Sequence[RankRow]) -> RankRow:
     worst = min(rows, key=lambda row: (_place(_VIEWS, row.view), -(row.event_age_seconds or 0.0), row.why))
     tiers = {tier for row in rows for tier in row.blocks}
+    words = [row.engine for row in rows if row.engine is not None]
     return replace(
         worst,
         blocks={tier: max(row.blocks.get(tier, 0) for row in rows) for tier in sorted(tiers)},
         predicted_blocks=max(row.predicted_blocks for row in rows),
+        prediction_trust=min(row.prediction_trust for row in rows),
+        others_requests=min(row.others_requests for row in rows),
+        others_tokens=min(row.others_tokens for row in rows),
+        engine=min(words, key=lambda word: word.age_seconds, default=None),
     )
 
 

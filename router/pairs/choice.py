@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.core.cost import Candidate, Policy, choose
-from router.core.decide import candidates
+from router.core.cost import Policy, choose
+from router.core.decide import gather
+from router.core.facts import Candidate, Facts
 from router.core.rank import Rank
 from router.fleet.route import Halves
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from router.core.blocks import PromptBlocks
     from router.core.cost import Weights
     from router.core.index import Index
+    from router.core.terms import Terms
+    from router.core.wish import Wish
 
 
 class Options(msgspec.Struct):
@@ -55,55 +58,59 @@ class Choice(msgspec.Struct):
 
     first: Candidate
     decode: Candidate | None = None
-    among: list[Candidate] = []
-    partners: list[Candidate] = []
+    among: Facts | None = None
+    partners: Facts | None = None
 
 
-def _decode(candidate: Candidate, weights: Weights) -> float:
+def _decode(facts: Facts, weights: Weights) -> list[float]:
     """Tokens that have to travel, and a share for each running request; prefill in flight is elsewhere."""
-    return candidate.uncached_tokens + weights.active * candidate.rank.load.active_requests
+    each = weights.active
+    pairs = zip(facts.loads, facts.uncached, strict=True)
+    return [tokens + each * load.active_requests for load, tokens in pairs]
 
 
-_DECODE = Policy("decode", _decode)
+def _decode_terms(facts: Facts, weights: Weights, at: int) -> Terms:
+    return {"uncached": facts.uncached[at], "active": weights.active * facts.loads[at].active_requests}
+
+
+_DECODE = Policy("decode", _decode, _decode_terms)
+
+
+def decode_policy(policy: Policy) -> Policy:
+    """Return how decode ranks are chosen; a policy that looks at load alone is good for them as it is."""
+    return _DECODE if policy.uses_prompt else policy
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Chooses under one policy. `min_uncached` in tokens, 0: no prompt is too short for a pair."""
+    """Chooses as a request wishes. `min_uncached` in tokens, 0: no prompt is too short for a pair."""
 
     index: Index
-    policy: Policy
     weights: Weights
     rng: Random
     min_uncached: int = 0
 
-    @property
-    def decode_policy(self) -> Policy:
-        """How decode ranks are chosen; a policy that looks at load alone is good for them as it is."""
-        return _DECODE if self.policy.uses_overlap else self.policy
-
-    def choose(self, options: Options, prompt: PromptBlocks) -> Choice | None:
+    def choose(self, options: Options, prompt: PromptBlocks, wish: Wish) -> Choice | None:
         """Return the choice of least cost; None when there is nobody."""
-        short = self._short(options, prompt)
-        if short:
-            return Choice(self._best(self.policy, short), among=short)
+        short = self._short(options, prompt, wish)
+        if short is not None:
+            return Choice(choose(wish.policy, short, self.weights, self.rng), among=short)
         first = [rank for halves in options.pairs for rank in halves.prefill] + options.alone
         if not first:
             return None
-        found = candidates(self.index, first, prompt)
-        best = self._best(self.policy, found)
+        facts = gather(self.index, first, prompt, wish.session)
+        best = choose(wish.policy, facts, self.weights, self.rng)
         partners = next((halves.decode for halves in options.pairs if best.rank in halves.prefill), None)
         if partners is None:
-            return Choice(best, among=found)
-        decoding = candidates(self.index, partners, prompt)
-        return Choice(best, self._best(self.decode_policy, decoding), found, decoding)
+            return Choice(best, among=facts)
+        decode = gather(self.index, partners, prompt, wish.session)
+        chosen = choose(decode_policy(wish.policy), decode, self.weights, self.rng)
+        return Choice(best, chosen, facts, decode)
 
-    def _short(self, options: Options, prompt: PromptBlocks) -> list[Candidate]:
-        """Return the ranks that would have so little to compute that no prefill worker is needed."""
+    def _short(self, options: Options, prompt: PromptBlocks, wish: Wish) -> Facts | None:
+        """Return the ranks that would have so little to compute that no prefill worker is needed, if any."""
         if not self.min_uncached:
-            return []
-        found = candidates(self.index, options.alone + options.able, prompt)
-        return [candidate for candidate in found if candidate.uncached_tokens < self.min_uncached]
-
-    def _best(self, policy: Policy, found: list[Candidate]) -> Candidate:
-        return choose(policy, found, self.weights, self.rng)
+            return None
+        facts = gather(self.index, options.alone + options.able, prompt, wish.session)
+        few = [at for at, tokens in enumerate(facts.uncached) if tokens < self.min_uncached]
+        return facts.only(few) if few else None

@@ -6,6 +6,7 @@ import zmq
 
 # Messages that may wait in ZMQ's own queue, some seconds' worth; what is over it is dropped and is a gap.
 RECEIVE_HWM = 5_000
+LATEST_HWM = 100
 # A batch of a 128k-token prompt at one token a block has about 2 MiB; a larger one ends the connection.
 MOST_BYTES = 16 * 2**20
 
@@ -35,6 +36,15 @@ def subscriber(
         monitor.close(linger=0)
         raise
     return socket, monitor
+
+
+def listener(zmq_context: zmq.Context[zmq.Socket[bytes]], endpoint: str, topic: str) -> zmq.Socket[bytes]:
+    """Return a SUB socket of which only the latest messages matter. Raises zmq.ZMQError."""
+    socket = _socket(zmq_context, zmq.SUB)
+    socket.setsockopt(zmq.RCVHWM, LATEST_HWM)
+    socket.setsockopt(zmq.SUBSCRIBE, topic.encode())
+    _open(socket, endpoint, bind=False)
+    return socket
 
 
 def dealer(zmq_context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:

@@ -8,7 +8,7 @@ import pytest
 
 from router.api.eligible import missing
 from router.api.errand import Errand
-from router.core.cost import Candidate
+from router.core.facts import Candidate
 from router.errors import UpstreamFailed
 from router.fleet.route import Halves, Route
 from router.pairs.choice import Choice

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from router.api.planner import Planner
+from router.core.cost import POLICIES
+from router.core.wish import Wish
 from router.engines.description import Description
 from router.fleet.fleet import Fleet
 from router.fleet.limits import ViewLimits
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+WISH = Wish(POLICIES["kv"])
 TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello there"}]}).encode()
 
@@ -73,8 +76,8 @@ async def bench(path: Path, template: str = TEMPLATE) -> AsyncIterator[Bench]:
 
 async def test_a_body_that_comes_again_is_read_once_and_planned_alike(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
-        first = await made.planner.plan(Kind.CHAT, CHAT)
-        again = await made.planner.plan(Kind.CHAT, CHAT)
+        first = await made.planner.plan(Kind.CHAT, CHAT, WISH)
+        again = await made.planner.plan(Kind.CHAT, CHAT, WISH)
         assert made.reads == 1
         assert again.prompt.tokens == first.prompt.tokens != b""
         assert (again.exact, again.why, again.body) == (first.exact, first.why, first.body)
@@ -82,17 +85,17 @@ async def test_a_body_that_comes_again_is_read_once_and_planned_alike(tmp_path: 
 
 async def test_what_was_read_is_not_used_once_the_counts_of_its_model_are_wrong(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
-        plan = await made.planner.plan(Kind.CHAT, CHAT)
+        plan = await made.planner.plan(Kind.CHAT, CHAT, WISH)
         for _ in range(3):
             made.planner.learn(plan, plan.prompt.count + 1)
-        assert (await made.planner.plan(Kind.CHAT, CHAT)).prompt.tokens == b""
+        assert (await made.planner.plan(Kind.CHAT, CHAT, WISH)).prompt.tokens == b""
         assert made.reads == 2
 
 
 async def test_a_template_that_asks_for_the_time_is_rendered_each_time(tmp_path: Path) -> None:
     async with bench(tmp_path, '{{ strftime_now("%Y") }}' + TEMPLATE) as made:
         for _ in range(3):
-            await made.planner.plan(Kind.CHAT, CHAT)
+            await made.planner.plan(Kind.CHAT, CHAT, WISH)
         assert made.reads == 3
 
 
@@ -101,4 +104,4 @@ async def test_what_cannot_be_read_is_not_kept(tmp_path: Path, bad: bytes) -> No
     async with bench(tmp_path) as made:
         for _ in range(2):
             with pytest.raises(Exception, match=r"messages|JSON|truncated"):
-                await made.planner.plan(Kind.CHAT, bad)
+                await made.planner.plan(Kind.CHAT, bad, WISH)

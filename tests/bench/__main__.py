@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.bench import (
+    decide,
     decision,
     ingest,
     latency,
@@ -20,6 +21,7 @@ from tests.bench import (
 
 TABLES = {
     "decision": decision.main,
+    "decide": decide.main,
     "match": match.main,
     "ingest": ingest.main,
     "latency": latency.main,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cost import POLICIES, Weights, choose
-from router.core.decide import candidates
+from router.core.decide import gather
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.view import View
@@ -50,13 +50,13 @@ def row(tokens: bytes, length: int, count: int) -> str:
 
     prompt = fresh()
     keys = prompt.keys(BLOCK_SIZE, bigram=False)
-    found = candidates(index, ranks, prompt)
+    facts = gather(index, ranks, prompt)
     times = (
         timed(lambda: fresh().keys(BLOCK_SIZE, bigram=False)),
         timed(lambda: index.match(keys[: prompt.usable(BLOCK_SIZE)])),
-        timed(lambda: candidates(index, ranks, prompt)),
-        timed(lambda: choose(policy, found, weights, rng)),
-        timed(lambda: choose(policy, candidates(index, ranks, fresh()), weights, rng)),
+        timed(lambda: gather(index, ranks, prompt)),
+        timed(lambda: choose(policy, facts, weights, rng)),
+        timed(lambda: choose(policy, gather(index, ranks, fresh()), weights, rng)),
     )
     return f"{length:>8} {count:>6} " + " ".join(f"{time:>9.1f}" for time in times)
 

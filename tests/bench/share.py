@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from router.core.accounts import own_accounts
-from router.core.cost import Candidate
+from router.core.facts import Candidate
 from router.core.index import Index
 from router.core.peers import Peers
 from router.core.rank import Rank

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks
-from router.core.cost import Candidate
+from router.core.facts import Candidate
 from router.core.index import Index
 from router.core.peers import AGE_SECONDS, Peers
 from router.core.rank import Rank

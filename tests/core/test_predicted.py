@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from router.core.index import Index
 from router.core.predicted import Predicted
+from router.core.view import View
 
 
 def predicted(index: Index, **settings: int) -> tuple[Predicted, int]:
@@ -74,3 +75,25 @@ def test_a_prediction_may_begin_anywhere() -> None:
         one.add(keys[start:], 0.0, start)
         # At the end fewer than 32 blocks may be missing.
         assert index.match(keys).reach[slot] in range(3000 - 31, 3001)
+
+
+def test_trust_is_lost_by_misses_comes_back_with_time_and_starts_anew_with_the_view() -> None:
+    index = Index()
+    view = View(index, "m", block_size=16)
+    predicted = view.predicted
+    predicted.learn(1.0)
+    assert (predicted.trust, index.doubts) == (1.0, {})
+    for _ in range(50):
+        predicted.learn(0.0)
+    assert predicted.trust < 0.01
+    for _ in range(34):
+        predicted.expire(0.0)
+    assert 0.45 < predicted.trust < 0.55
+    for _ in range(200):
+        predicted.expire(0.0)
+    assert (predicted.trust, index.doubts) == (1.0, {})
+    predicted.learn(0.0)
+    view.reset("flush")
+    assert (predicted.trust, index.doubts) == (1.0, {})
+    predicted.learn(0.5)
+    assert index.doubts == {view.slot: 0.95}

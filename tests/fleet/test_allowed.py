@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
@@ -102,3 +103,13 @@ async def test_what_a_worker_reports_is_confined_too() -> None:
     first = EventSource("tcp://127.0.0.9:1", "tcp://127.0.0.9:2", "", bind=False)
     assert said.sources == (first, None, None, None, ours, None)
     assert "expected tcp://host:port" in said.why_no_events
+
+
+async def test_load_sockets_are_held_to_the_same_ranges() -> None:
+    confined = await Confined.at(LOCAL, parse_worker("http://127.0.0.1:1"))
+    near, far = (
+        EventSource(f"tcp://{host}:6000", None, "load", bind=False) for host in ("127.0.0.1", "10.0.0.1")
+    )
+    said = await confined.description(replace(described(None, None), loads=(near, far)))
+    assert said.loads == (near, None)
+    assert said.why_no_events == ""

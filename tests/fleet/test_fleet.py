@@ -59,7 +59,7 @@ def fleet_of(*urls: str, **spec: Any) -> AbstractAsyncContextManager[Fleet]:
 
 
 @asynccontextmanager
-async def fleet_with(*specs: WorkerSpec) -> AsyncIterator[Fleet]:
+async def fleet_with(*specs: WorkerSpec, load_seconds: float = 0.0) -> AsyncIterator[Fleet]:
     fleet = Fleet(
         specs,
         upstream_limits=Limits(),
@@ -68,6 +68,7 @@ async def fleet_with(*specs: WorkerSpec) -> AsyncIterator[Fleet]:
         ),
         probe_seconds=0.02,
         prepare=prepare,
+        load_seconds=load_seconds,
     )
     fleet.start()
     try:

@@ -58,7 +58,7 @@ TRAFFIC = (
     Panel("Errors by whose fault", ("errors",), ("fault",)),
     Panel("Tokens", ("prompt_tokens", "generated_tokens")),
     Panel("Decisions by reason", ("decisions",), ("policy", "reason")),
-    Panel("Retries", ("retries", "retries_refused")),
+    Panel("Retries, and own policy failed", ("retries", "retries_refused", "policy_failures")),
     Panel("Waiting for room", ("waiting_requests",), MODEL),
     Panel("Limit of the queue", ("queue_limit_requests",), drawing="stat", width=4),
     Panel("Turned away", ("turned_away",), ("reason",), width=6),
@@ -124,7 +124,15 @@ VIEWS = (
     Panel("Not understood, not used", ("undecodable",), WORKER),
     Panel("Skipped by reason", ("skipped",), ("reason",)),
     Panel("Orphaned and predicted blocks", ("orphan_blocks", "predicted_blocks")),
-    Panel("Claims that the engine denied", ("contradicted_blocks",), RANK, width=24),
+    Panel("Claims that the engine denied", ("contradicted_blocks",), RANK, width=12),
+    Panel("Predictions that come true", ("prediction_trust",), RANK, how="min", unit="percentunit", width=12),
+)
+LOADS = (
+    Panel("Others' requests", ("others_requests",), RANK, how="min"),
+    Panel("Others' prefill in flight", ("others_tokens",), RANK, how="min"),
+    Panel("Requests in the engines' words", ("engine_requests",), ("worker", "state")),
+    Panel("KV cache in use", ("engine_kv_usage",), RANK, how="max", unit="percentunit", width=12),
+    Panel("Age of the engines' words", ("engine_load_age_seconds",), RANK, how="max", width=12),
 )
 FLEET = (
     Panel("Requests in flight", ("inflight_requests",), WORKER),
@@ -165,6 +173,7 @@ ROWS = {
     "Latency": LATENCY,
     "Cache truth": CACHE,
     "Views": VIEWS,
+    "Loads": LOADS,
     "Fleet": FLEET,
     "The router itself": ROUTER,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from router.core.index import IndexSize
 from router.observe.metrics import Metrics
-from router.observe.rows import BreakerRow, RankRow, WorkerRow
+from router.observe.rows import BreakerRow, EngineLoadRow, RankRow, WorkerRow
 
 URL = "http://[::1]:30000"
 
@@ -52,6 +52,12 @@ def rank(number: int = 0) -> RankRow:
         undecodable=10,
         skipped={"group": 11},
         contradicted_blocks=12,
+        prediction_trust=0.5,
+        others_requests=2,
+        others_tokens=700,
+        engine=EngineLoadRow(
+            running=4, waiting=1, waiting_tokens=700, kv_usage=0.25, by="socket", age_seconds=0.1
+        ),
     )
 
 

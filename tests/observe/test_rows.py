@@ -49,6 +49,10 @@ def test_a_worker_is_shown_with_exactly_these_keys() -> None:
                         "undecodable": 0,
                         "skipped": {},
                         "contradicted_blocks": 0,
+                        "prediction_trust": 1.0,
+                        "others_requests": 0,
+                        "others_tokens": 0,
+                        "engine": None,
                     }
                 ],
             }

@@ -11,6 +11,7 @@ from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cost import POLICIES, Weights
 from router.core.index import Index
 from router.core.wire import Batch
+from router.core.wish import Wish
 from router.fleet.route import Halves
 from router.pairs.choice import Choice, Judge, Options
 from tests.core.frames import stored
@@ -40,12 +41,12 @@ class Board:
     def choose(
         self, policy: str = "kv", *, min_uncached: int = 0, alone: bool = False, able: bool = False
     ) -> Choice | None:
-        judge = Judge(self.index, POLICIES[policy], Weights(), Random(0), min_uncached)
+        judge = Judge(self.index, Weights(), Random(0), min_uncached)
         decode = [self.d0, self.d1]
         options = Options(
             [self.both] if alone else [], decode if able else [], [Halves([self.p0, self.p1], decode)]
         )
-        return judge.choose(options, self.prompt)
+        return judge.choose(options, self.prompt, Wish(POLICIES[policy]))
 
     def names(self, policy: str = "kv", **more: int) -> tuple[str, str | None]:
         choice = self.choose(policy, **more)  # type: ignore[arg-type] # flags and a number
@@ -105,6 +106,6 @@ def test_a_policy_that_looks_at_load_alone_is_the_decode_ranks_too(board: Board,
 
 
 def test_without_anybody_there_is_no_choice(board: Board) -> None:
-    judge = Judge(board.index, POLICIES["kv"], Weights(), Random(0), 100)
-    assert judge.choose(Options([], [], []), board.prompt) is None
-    assert judge.choose(Options([], [board.d0], []), board.prompt) is None
+    judge, wish = Judge(board.index, Weights(), Random(0), 100), Wish(POLICIES["kv"])
+    assert judge.choose(Options([], [], []), board.prompt, wish) is None
+    assert judge.choose(Options([], [board.d0], []), board.prompt, wish) is None

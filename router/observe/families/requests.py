@@ -95,4 +95,12 @@ REQUESTS = (
         "Choices of a worker, by policy and by what decided",
         lambda now: now.counts.decisions.items(),
     ),
+    Definition(
+        "counter",
+        "policy_failures",
+        "requests",
+        NONE,
+        "Choices that kv made because the policy of --policy module:function raised, or returned no costs",
+        one(lambda counts: counts.policy_failures()),
+    ),
 )

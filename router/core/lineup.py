@@ -1,0 +1,66 @@
+"""What does not change from one request to the next about the ranks to choose from.
+
+Most requests for a model have the same ranks to choose from, in the same list; what each decision would
+read from every rank anew is kept per list. All of it is dropped when a view takes another slot or block size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from router.core.ledger import Load
+    from router.core.rank import Rank
+
+# Lists made for one request only (after a failure, by adapter) come and go; they must not pile up.
+_MOST = 32
+
+
+class Group(NamedTuple):
+    """The ranks with one block size (tokens) and kind of events: position by the slot of the rank's view."""
+
+    block_size: int
+    bigram: bool
+    seats: dict[int, int]
+
+
+class Lineup(NamedTuple):
+    """A list of ranks in columns; those whose block size is not known yet are in no group."""
+
+    ranks: list[Rank]
+    loads: tuple[Load, ...]
+    groups: tuple[Group, ...]
+
+
+class Lineups:
+    """The lineups in use, by the identity of their lists, which must not change meanwhile."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, Lineup] = {}
+
+    def of(self, ranks: list[Rank]) -> Lineup:
+        """Return the lineup of a list. 0.2 us when it is known, else 0.3 us a rank."""
+        known = self._known.get(id(ranks))
+        if known is not None and known.ranks is ranks:
+            return known
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        made = self._known[id(ranks)] = lineup(ranks)
+        return made
+
+    def clear(self) -> None:
+        """Forget all: a view has changed."""
+        self._known.clear()
+
+
+def lineup(ranks: list[Rank]) -> Lineup:
+    """Make the lineup of a list of ranks."""
+    groups: dict[tuple[int, bool], dict[int, int]] = {}
+    for at, rank in enumerate(ranks):
+        view = rank.view
+        if view.block_size:
+            groups.setdefault((view.block_size, view.bigram), {})[view.slot] = at
+    made = tuple(Group(size, bigram, seats) for (size, bigram), seats in groups.items())
+    return Lineup(ranks, tuple([rank.load for rank in ranks]), made)
