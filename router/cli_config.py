@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from router.errors import ConfigError
+
 EXIT_MISTAKES = 1
 
 
@@ -27,15 +29,20 @@ def config_commands() -> click.Group:
 def _check(file: str) -> None:
     from router.checking import mistakes  # noqa: PLC0415 - what it imports takes long, --help must not
 
-    found = list(mistakes(file))
-    for mistake in found:
-        click.echo(" ".join(mistake.split()))
+    found = [" ".join(mistake.split()) for mistake in mistakes(file)]
+    _print("\n".join(found) or f"{file}: no mistakes")
     if found:
         sys.exit(EXIT_MISTAKES)
-    click.echo(f"{file}: no mistakes")
 
 
 def _schema() -> None:
     from router.schema import schema_text  # noqa: PLC0415 - see above
 
-    click.echo(schema_text(), nl=False)
+    _print(schema_text().rstrip())
+
+
+def _print(text: str) -> None:
+    try:
+        click.echo(text)
+    except OSError as error:
+        raise ConfigError(f"cannot write: {error.strerror}") from None

@@ -661,8 +661,8 @@ def read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
     """Return the values of what one place gives. Raises ConfigError for the first that is wrong."""
     for name, given in layer.items():
         if name not in OPTIONS:
-            near = get_close_matches(name, OPTIONS, n=1) or OPTIONS
-            raise ConfigError(f"{given.source}: unknown key, expected {' or '.join(near)}")
+            near = get_close_matches(name, OPTIONS, n=1) or ["one that kv-router config schema lists"]
+            raise ConfigError(f"{given.source}: unknown key, expected {near[0]}")
     return {name: OPTIONS[name].read(given) for name, given in layer.items()}
 
 

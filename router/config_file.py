@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from router.errors import ConfigError
-from router.setting import Given
+from router.setting import SHOWN_CHARACTERS, Given
 
 NULL = "tag:yaml.org,2002:null"
 
@@ -98,4 +98,4 @@ def _place(path: str, node: yaml.Node) -> str:
 def _kind(node: yaml.Node) -> str:
     if isinstance(node, yaml.CollectionNode):
         return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
-    return repr(node.value)
+    return f"{node.value!r:.{SHOWN_CHARACTERS}}"

@@ -39,7 +39,8 @@ class Reload:
     def now(self) -> None:
         """Read all settings, keys and certificates again."""
         self._live.front.reload()
-        self._settings()
+        if not self._settings():
+            _log.info("read the settings again: none that can be taken up has changed")
 
     async def watch(self) -> None:
         """Read the file again whenever it has changed, until cancelled."""
@@ -47,13 +48,14 @@ class Reload:
             self._seen = await settled(self._path, self._seen)
             self._settings()
 
-    def _settings(self) -> None:
+    def _settings(self) -> bool:
+        """Take up what has changed; say whether anything was said of it."""
         try:
             new = load(self._flags, self._environ)
             check_routes(new)
         except ConfigError as error:
             _log.error("the settings stay what they were: %s", error.message)
-            return
+            return True
         changed = {field.name for field in fields(new) if _differ(self._config, new, field.name)}
         taken = changed & self._live.names
         if taken:
@@ -61,6 +63,7 @@ class Reload:
             self._config = replace(self._config, **{name: getattr(new, name) for name in taken})
             _log.info("settings changed: %s", _flags(taken))
         self._say_waiting(changed - taken)
+        return bool(taken)
 
     def _say_waiting(self, waiting: set[str]) -> None:
         """Say what a restart is needed for, once for as long as it is the same."""

@@ -138,7 +138,7 @@ class Membership:
     async def _release(self, worker: Worker) -> None:
         try:
             async with asyncio.timeout(self.drain_seconds):
-                while worker.busy():  # noqa: ASYNC110 - see `_done`
+                while worker.busy() or worker.side.busy:  # noqa: ASYNC110 - see `_done`
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             _log.warning("worker %s: %d requests to what was there before are cut", worker.url, worker.busy())

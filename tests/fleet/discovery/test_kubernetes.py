@@ -146,8 +146,17 @@ async def test_a_server_that_fails_keeps_the_fleet_and_it_is_said_once() -> None
         api.answers += [500, 500, 500]
         api.cut()
         await until(lambda: log.count("answers again"))
-        assert log.count("it answers 500; the workers stay what they were") == 1
+        assert log.count("it answers 500 (as the test wants); the workers stay what they were") == 1
         assert fleet.taking() == sorted(here.urls)
+
+
+async def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
+    async with logged() as log, cluster() as (api, here, fleet):
+        api.end()
+        await until(lambda: api.said("watch=1") >= 2 and api.watchers)
+        api.put(here.pod(0, deleted=True))
+        await settled(fleet, here.urls[1])
+        assert log.count("stay what they were") == 0
 
 
 async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path) -> None:

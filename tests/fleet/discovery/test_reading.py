@@ -157,6 +157,8 @@ def test_the_api_server_is_the_clusters_own_in_a_pod_and_has_to_be_named_elsewhe
     assert (inside.ca or "").endswith("serviceaccount/ca.crt")
     named = api_of("http://127.0.0.1:8001", None, None, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert (named.url, named.token, named.ca) == ("http://127.0.0.1:8001", None, None)
+    with pytest.raises(ConfigError, match="expected http://host:port"):
+        api_of("http://[nonsense", None, None, {})
     with pytest.raises(ConfigError, match="expected --kubernetes-api URL"):
         api_of(None, None, None, {})
 

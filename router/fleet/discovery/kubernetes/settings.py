@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from router.errors import ConfigError
+from router.proxy.origin import parse_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,12 +52,21 @@ def api_of(url: str | None, token: str | None, ca: str | None, environ: Mapping[
     A server that is named gets only the token that is named, too. Raises ConfigError outside of a cluster.
     """
     if url is not None:
+        _check(url)
         return Api(url, token, ca)
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigError("--discover kubernetes: this is no pod: expected --kubernetes-api URL, too")
     shown = f"[{host}]" if ":" in host else host
     return Api(f"https://{shown}:{port}", token or f"{ACCOUNT}/token", ca or f"{ACCOUNT}/ca.crt")
+
+
+def _check(url: str) -> None:
+    try:
+        parse_origin(url)
+    except ConfigError:
+        expected = "http://host:port or https://host:port"
+        raise ConfigError(f"--kubernetes-api: expected {expected}, got {url!r:.80}") from None
 
 
 def own_namespace(account: str = ACCOUNT) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from router.fleet.discovery.kubernetes.settings import Api
     from router.proxy.headers import Field
+    from router.proxy.response import Response
 
 Seen = TypeVar("Seen", bound=Pod | EndpointSlice)
 T = TypeVar("T")
@@ -113,7 +114,7 @@ class Watch(Generic[Seen]):
         reply = await fetch(
             self._connected(), "GET", target.decode(), headers=self._headers(), timeout=LIST_SECONDS
         )
-        self._check(reply.status)
+        self._check(reply.status, reply.body)
         return self._decoded(reply.body, Page)
 
     async def _watch(self) -> bool:
@@ -134,9 +135,10 @@ class Watch(Generic[Seen]):
         return loop.time() - began >= 1.0
 
     async def _follow(self, target: bytes) -> None:
-        response = await self._connected().request(b"GET", target, self._headers())
+        response = await self._asked(target)
         try:
-            self._check(response.status)
+            if response.status != _OK:
+                self._check(response.status, await response.read_all(_MOST_LINE_BYTES))
             self._succeeded()
             rest = b""
             while piece := await response.read():
@@ -146,6 +148,16 @@ class Watch(Generic[Seen]):
                 self._apply(lines)
         finally:
             response.close()
+
+    async def _asked(self, target: bytes) -> Response:
+        """Ask, once more if the connection had been closed while it was idle."""
+        upstream = self._connected()
+        try:
+            return await upstream.request(b"GET", target, self._headers())
+        except UpstreamFailed as failure:
+            if not failure.stale:
+                raise
+        return await upstream.request(b"GET", target, self._headers(), fresh=True)
 
     def _apply(self, lines: list[bytes]) -> None:
         """Take in what has happened; tell of all of it at once."""
@@ -208,12 +220,13 @@ class Watch(Generic[Seen]):
             query["labelSelector"] = self._selector
         return f"{self._path}?{urlencode(query)}".encode()
 
-    def _check(self, status: int) -> None:
+    def _check(self, status: int, body: bytes) -> None:
+        """Raise what an answer that is none means; its own message is shown as far as it has one."""
         if status == _GONE:
             raise _Gone
         if status != _OK:
-            cure = _CURES.get(status)
-            raise UpstreamFailed(f"it answers {status}{f' ({cure})' if cure else ''}")
+            why = _CURES.get(status) or _message(body)
+            raise UpstreamFailed(f"it answers {status}{f' ({why})' if why else ''}")
 
     def _decoded(self, raw: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
@@ -221,7 +234,8 @@ class Watch(Generic[Seen]):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UpstreamFailed(f"an answer is not what it should be: {error}") from None
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, message: str) -> None:
+        why = message.replace("the worker", "the API server")
         if why != self._failure:
             _log.error("discovery: %s%s: %s; the workers stay what they were", self._api.url, self._path, why)
         self._failure = why
@@ -230,6 +244,13 @@ class Watch(Generic[Seen]):
         if self._failure:
             _log.info("discovery: %s%s answers again", self._api.url, self._path)
         self._failure = ""
+
+
+def _message(body: bytes) -> str:
+    try:
+        return f"{msgspec.json.decode(body, type=Status).message:.200}"
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
 
 
 def _key(found: Pod | EndpointSlice) -> str:
