@@ -59,8 +59,8 @@ class Reload:
         changed = {field.name for field in fields(new) if _differ(self._config, new, field.name)}
         taken = changed & self._live.names
         if taken:
-            self._live.take(new)
             self._config = replace(self._config, **{name: getattr(new, name) for name in taken})
+            self._live.take(self._config)
             _log.info("settings changed: %s", _flags(taken))
         self._say_waiting(changed - taken)
         return bool(taken)

