@@ -119,7 +119,17 @@ class Confined:
         return str(replace(endpoint, host=await self._allowed.address(endpoint.host, name)))
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 async def _addresses(host: str, name: str) -> list[str]:
+    if _is_address(host):
+        return [host]
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_LOOKUP_SECONDS):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 from router.errors import WorkerExists
 from router.fleet.supervisor import Supervisor
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from router.proxy.upstream import Upstream
 
 
+Place: TypeAlias = tuple[str, int, bool, bytes]
+
+
 class Roster:
     """`workers` by URL, in the order they came. `on_change` is called whenever one of them changes."""
 
@@ -43,6 +47,7 @@ class Roster:
         connect: Callable[..., Upstream],
     ) -> None:
         self.workers: dict[str, Worker] = {}
+        self._places: dict[Place, Worker] = {}
         self._supervisors: dict[str, Supervisor] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
@@ -66,10 +71,11 @@ class Roster:
 
     def enter(self, spec: WorkerSpec, confined: Confined | None = None) -> Worker:
         """Take a worker in, one that is `confined` to addresses that were checked. Raises WorkerExists."""
-        if any(place_of(url) == place_of(spec.url) for url in self.workers):
+        place = place_of(spec.url)
+        if place in self._places:
             raise WorkerExists(f"the worker {spec.url} is there already", param="url")
         worker = self._worker(spec, confined.address if confined is not None else None)
-        self.workers[spec.url] = worker
+        self.workers[spec.url] = self._places[place] = worker
         self._supervisors[spec.url] = Supervisor(
             worker, probe_seconds=self._probe_seconds, prepare=self._prepare, confined=confined
         )
@@ -97,7 +103,7 @@ class Roster:
                 await asyncio.gather(task, return_exceptions=True)
         finally:
             if self.workers.get(worker.url) is worker:
-                del self.workers[worker.url]
+                del self.workers[worker.url], self._places[place_of(worker.url)]
             worker.close()
             self._on_change()
 
@@ -129,7 +135,8 @@ async def release(worker: Worker) -> None:
     await worker.side.close()
 
 
-def place_of(url: str) -> tuple[str, int, bool, bytes]:
+@lru_cache(maxsize=4096)
+def place_of(url: str) -> Place:
     """Return what two URLs of the same worker have in common, however they are spelled."""
     origin = parse_origin(url)
     return origin.host, origin.port, origin.secure, origin.prefix

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from router.fleet.allowed import Network
     from router.fleet.discovery.wanted import Wanted
     from router.fleet.membership import Membership
+    from router.fleet.roster import Place
     from router.fleet.spec import WorkerSpec
     from router.fleet.worker import Worker
-
-    Place = tuple[str, int, bool, bytes]
 
 # How long somebody else's worker in the place of a wanted one is waited for before the next look.
 _AGAIN_SECONDS = 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -23,6 +24,15 @@ _ROOTS = {"pods": "/api/v1", "endpointslices": "/apis/discovery.k8s.io/v1"}
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Known:
+    """An object and the workers that were read from it, or what is `wrong` with it."""
+
+    found: Pod | EndpointSlice
+    wanted: list[Wanted]
+    wrong: str = ""
+
+
 class KubernetesSource:
     """Follows what `seek` says at `api`."""
 
@@ -32,7 +42,7 @@ class KubernetesSource:
         self._api = api
         self._seek = seek
         self._watches: list[Watch[Pod] | Watch[EndpointSlice]] = []
-        self._refused: dict[str, str] = {}
+        self._known: dict[str, _Known] = {}
 
     async def run(self, tell: Tell) -> None:
         """Follow all namespaces."""
@@ -60,23 +70,25 @@ class KubernetesSource:
     def _wanted(self) -> Iterator[Wanted]:
         """Yield each process once: a pod can be in several slices, with several addresses."""
         seen: set[str] = set()
-        refused: dict[str, str] = {}
+        before, self._known = self._known, {}
         for watch in self._watches:
             for key, found in watch.objects.items():
-                for wanted in self._read(key, found, refused):
+                known = before.get(key)
+                if known is None or known.found is not found:
+                    known = self._read(found, known)
+                self._known[key] = known
+                for wanted in known.wanted:
                     name = wanted.process or wanted.spec.url
                     if name not in seen:
                         seen.add(name)
                         yield wanted
-        self._refused = refused
 
-    def _read(self, key: str, found: Pod | EndpointSlice, refused: dict[str, str]) -> list[Wanted]:
+    def _read(self, found: Pod | EndpointSlice, before: _Known | None) -> _Known:
         """Return the workers of one object; what is wrong with it is said once."""
         try:
             read = of_pod(found, self._seek) if isinstance(found, Pod) else of_slice(found, self._seek)
-            return list(read)
+            return _Known(found, list(read))
         except ConfigError as error:
-            refused[key] = error.message
-            if self._refused.get(key) != error.message:
+            if before is None or before.wrong != error.message:
                 _log.error("discovery: %s; it is left out", error.message)
-            return []
+            return _Known(found, [], error.message)
