@@ -5,16 +5,15 @@ FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY deploy/docker/runtime.lock deploy/docker/build.lock deploy/docker/
-RUN python -m venv /opt/kv-router \
-    && /opt/kv-router/bin/pip install --require-hashes --requirement deploy/docker/runtime.lock
-RUN python -m venv /opt/build \
-    && /opt/build/bin/pip install --require-hashes --requirement deploy/docker/build.lock
+RUN python -m venv --without-pip /opt/kv-router \
+    && pip --python /opt/kv-router/bin/python install --require-hashes --requirement deploy/docker/runtime.lock
+RUN python -m venv --without-pip /opt/build \
+    && pip --python /opt/build/bin/python install --require-hashes --requirement deploy/docker/build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY router router
 COPY workers workers
-RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
-    && /opt/kv-router/bin/pip install --no-deps dist/*.whl \
-    && /opt/kv-router/bin/pip uninstall --yes pip setuptools
+RUN pip --python /opt/build/bin/python wheel --no-deps --no-build-isolation --wheel-dir dist . \
+    && pip --python /opt/kv-router/bin/python install --no-deps dist/*.whl
 
 FROM python:3.11-slim-bookworm
 
