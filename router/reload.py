@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from router.config import OPTIONS, config_path, load
 from router.errors import ConfigError
-from router.fleet.discovery.file import settled, stamp
 from router.front import check_routes
+from router.watched import settled, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

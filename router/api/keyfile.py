@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from router.api.keys import ClientLimits, default_name, digest_of, read_keys
 from router.errors import ConfigError
+from router.watched import settled, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from router.api.keys import Keyring
 
-_LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -66,9 +65,8 @@ class KeyFile:
     async def watch(self) -> None:
         """Read the file again whenever it has changed, for ever."""
         while self._path is not None:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if self._stamp() != self._seen:
-                self.reload()
+            await settled(self._path, self._seen)
+            self.reload()
 
     def _text(self, path: str) -> str:
         try:
@@ -79,9 +77,4 @@ class KeyFile:
             raise ConfigError("--api-keys: expected UTF-8 text") from None
 
     def _stamp(self) -> tuple[int, ...]:
-        """Return what changes with the file, also when another one takes its place."""
-        try:
-            found = Path(self._path or "").stat()
-        except OSError:
-            return ()
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return stamp(self._path) if self._path is not None else ()

@@ -1,15 +1,11 @@
-"""A file with a list of workers, YAML or JSON, looked at a few times a second.
+"""A file with a list of workers, YAML or JSON, that is followed.
 
-It is read once it has stood still for a look, so that half of one that is being written is not taken for the
-whole; who replaces it by a rename need not care. One that cannot be read, or holds something wrong, changes
-nothing, and that is said once.
+One that cannot be read, or holds something wrong, changes nothing, and that is said once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from router.config_file import read_list
@@ -17,12 +13,12 @@ from router.errors import ConfigError
 from router.fleet.discovery.wanted import as_wanted
 from router.fleet.roster import place_of
 from router.fleet.spec import WorkerSpec, from_mapping, parse_worker
+from router.watched import settled, stamp
 
 if TYPE_CHECKING:
     from router.fleet.discovery.wanted import Tell
     from router.setting import Given
 
-LOOK_SECONDS = 0.2
 _log = logging.getLogger(__name__)
 
 
@@ -69,23 +65,3 @@ class FileSource:
                 _log.error("the workers stay what they were: %s", error.message)
             else:
                 tell(as_wanted(workers))
-
-
-async def settled(path: str, seen: tuple[int, ...]) -> tuple[int, ...]:
-    """Wait until a file is another than was `seen`, and the same for two looks; return its new stamp."""
-    before = seen
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        now = stamp(path)
-        if now == before != seen:
-            return now
-        before = now
-
-
-def stamp(path: str) -> tuple[int, ...]:
-    """Return what changes with a file, also when another one takes its place; () when there is none."""
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino

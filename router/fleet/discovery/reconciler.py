@@ -121,6 +121,7 @@ class Reconciler:
             return ""
         held.leaving = asyncio.ensure_future(self._membership.remove(held.worker))
         held.leaving.add_done_callback(self._has_left)
+        _say(held.wanted, "removed")
         return "removed"
 
     def _has_left(self, leaving: asyncio.Task[int]) -> None:
@@ -146,6 +147,7 @@ class Reconciler:
             return self._remove(held)
         self._held[place] = held = _Held(wanted, worker)
         _mark(held, wanted)
+        _say(wanted, "replaced")
         return "changed"
 
     async def _take_in(self, place: Place, wanted: Wanted) -> str:
@@ -162,6 +164,7 @@ class Reconciler:
             return ""
         self._held[place] = held = _Held(wanted, worker)
         _mark(held, wanted)
+        _say(wanted, "added")
         return "added"
 
     async def _confined(self, wanted: Wanted) -> tuple[WorkerSpec, Confined | None]:
@@ -179,6 +182,12 @@ class Reconciler:
         if self._refused.get(place, (None, ""))[1] != error.message:
             _log.error("discovery: worker %s is left out: %s", wanted.spec.url, error.message)
         self._refused[place] = wanted, error.message
+
+
+def _say(wanted: Wanted, what: str) -> None:
+    """Say what has become of a worker that has a name beside its URL: afterwards only the URL is seen."""
+    if wanted.name:
+        _log.info("worker %s: %s, %s", wanted.spec.url, what, wanted.name)
 
 
 def _mark(held: _Held, wanted: Wanted) -> None:

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 class Wanted:
     """`process` tells one process behind a URL from another, such as a pod's uid; "" when nobody knows.
 
-    `away` says why no new requests should be sent there for now, "" when they should. `addresses`: where the
-    worker is, and the only ones that its events may come from; empty: wherever its settings say.
+    `away` says why no new requests should be sent there for now, "" when they should. `addresses`: where
+    the worker is, and the only ones that its events may come from; empty: wherever its settings say. `name`
+    is what the source calls it, for the log.
     """
 
     spec: WorkerSpec
     process: str = ""
     away: str = ""
     addresses: tuple[str, ...] = ()
+    name: str = ""
 
     def is_same(self, other: Wanted) -> bool:
         """Whether a worker that was taken in as the one is still right as the other."""

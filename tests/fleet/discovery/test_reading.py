@@ -32,7 +32,7 @@ def refusal(found: dict[str, Any], seek: Seek = PODS) -> str:
 
 def test_a_pod_is_a_worker_at_its_address_and_first_port_known_by_its_uid() -> None:
     (wanted,) = of(pod("u1", "10.0.0.1", 30000))
-    assert wanted == Wanted(WorkerSpec("http://10.0.0.1:30000"), "u1", "", ("10.0.0.1",))
+    assert wanted == Wanted(WorkerSpec("http://10.0.0.1:30000"), "u1", "", ("10.0.0.1",), "pod ns/pod-u1")
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,7 @@ def test_endpoints_of_a_slice_are_workers_known_by_their_pods() -> None:
         ("http://10.0.0.5:30000", "", False),
     ]
     assert {each.spec.role for each in seen} == {"decode"}
+    assert [each.name for each in seen] == ["pod ns/pod-u1", "pod ns/pod-u2", "pod ns/pod-u4", ""]
 
 
 def test_the_api_server_is_the_clusters_own_in_a_pod_and_has_to_be_named_elsewhere() -> None:

@@ -77,6 +77,7 @@ class Target(msgspec.Struct):
     """The object behind an endpoint, mostly a pod."""
 
     uid: str = ""
+    name: str = ""
 
 
 class Endpoint(msgspec.Struct, rename="camel"):

@@ -8,16 +8,18 @@ elsewhere.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.errors import ConfigError
+from router.fleet.discovery.kubernetes.objects import Target
 from router.fleet.discovery.wanted import Wanted
 from router.fleet.spec import from_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from router.fleet.discovery.kubernetes.objects import Endpoint, EndpointSlice, Meta, Pod
+    from router.fleet.discovery.kubernetes.objects import EndpointSlice, Meta, Pod
     from router.fleet.discovery.kubernetes.settings import Seek
 
 PREFIX = "kv-router/"
@@ -26,6 +28,16 @@ _PASSED = ("role", "model", "engine", "topic", "block-size", "dp")
 _KNOWN = (*_PORTS, "scheme", *_PASSED)
 _NOT_READY = "Kubernetes says that it is not ready"
 _OVER = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What is at an address: a pod, mostly."""
+
+    uid: str
+    name: str
+    addresses: tuple[str, ...]
+    ready: bool
 
 
 def of_pod(pod: Pod, seek: Seek) -> Iterator[Wanted]:
@@ -40,7 +52,8 @@ def of_pod(pod: Pod, seek: Seek) -> Iterator[Wanted]:
     ]
     ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions or ())
     addresses = tuple(dict.fromkeys((status.ip, *(each.ip for each in status.ips or ()))))
-    yield _worker(pod.metadata, declared, seek, addresses, pod.metadata.uid, ready=ready)
+    name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+    yield _worker(pod.metadata, declared, seek, _Process(pod.metadata.uid, name, addresses, ready=ready))
 
 
 def of_slice(found: EndpointSlice, seek: Seek) -> Iterator[Wanted]:
@@ -51,32 +64,22 @@ def of_slice(found: EndpointSlice, seek: Seek) -> Iterator[Wanted]:
         if not endpoint.addresses or (conditions is not None and conditions.terminating):
             continue
         ready = conditions is None or conditions.ready is not False
-        yield _worker(
-            found.metadata, declared, seek, tuple(endpoint.addresses), _process(endpoint), ready=ready
-        )
+        target = endpoint.target_ref or Target()
+        name = f"pod {found.metadata.namespace}/{target.name}" if target.name else ""
+        process = _Process(target.uid, name, tuple(endpoint.addresses), ready=ready)
+        yield _worker(found.metadata, declared, seek, process)
 
 
-def _process(endpoint: Endpoint) -> str:
-    return endpoint.target_ref.uid if endpoint.target_ref is not None else ""
-
-
-def _worker(
-    meta: Meta,
-    declared: list[tuple[str, int]],
-    seek: Seek,
-    addresses: tuple[str, ...],
-    process: str,
-    *,
-    ready: bool,
-) -> Wanted:
+def _worker(meta: Meta, declared: list[tuple[str, int]], seek: Seek, process: _Process) -> Wanted:
     """Return one worker. Raises ConfigError naming the object and what is wrong with it."""
     try:
         said = _annotations(meta.annotations or {})
-        settings = _settings(said, meta.labels or {}, declared, seek, addresses[0])
+        settings = _settings(said, meta.labels or {}, declared, seek, process.addresses[0])
         spec = from_mapping(settings)
     except ConfigError as error:
         raise ConfigError(f"{meta.namespace}/{meta.name}: {error.message}") from None
-    return Wanted(spec, process, "" if ready else _NOT_READY, addresses)
+    away = "" if process.ready else _NOT_READY
+    return Wanted(spec, process.uid, away, process.addresses, process.name)
 
 
 def _annotations(given: Mapping[str, str]) -> dict[str, str]:
