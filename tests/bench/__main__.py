@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 
 from tests.bench import (
+    bodies,
     decide,
     decision,
     ingest,
     latency,
     match,
     memory,
+    peers,
     prompts,
-    proxy,
     reset,
     scrape,
     share,
@@ -28,9 +29,10 @@ TABLES = {
     "memory": memory.main,
     "reset": reset.main,
     "prompts": prompts.main,
-    "proxy": proxy.main,
     "scrape": scrape.main,
     "share": share.main,
+    "peers": peers.main,
+    "bodies": bodies.main,
     "workers": workers.main,
 }
 
