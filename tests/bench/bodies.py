@@ -2,16 +2,18 @@
 
 A chat of 32k tokens, and one whose prompt has 1 MiB of text; every one is new. Each is asked several times
 of a worker directly and through each router, in turn, first alone and then beside eight streams of one chunk
-in 8 ms through the same router. `CPU`: of the router, per request alone. `added`: the median time to the whole answer, less that of asking directly
-in the same round. `longest delay`: of any chunk, from the worker's write to the client's read. Medians over
-the rounds; what `direct` shows of it is the machine's. Bars: 15 ms added, 5 ms of delay.
+in 8 ms through the same router. `CPU`: the router's, per request alone. `added`: the median time to the whole
+answer, less that of asking directly in the same round. `longest delay`: of any chunk, from the worker's write
+to the client's read. Medians over the rounds. Bars: 15 ms added, 5 ms of delay.
+
+On a machine that does other things too these are times of waiting for a core: `chrt --rr 1 python ...`.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -19,12 +21,11 @@ from typing import TYPE_CHECKING
 
 from tests.bench.beside import Streams
 from tests.bench.client import Client
-from tests.bench.routers import NEEDS, Bench, Server, missing, running
+from tests.bench.routers import NEEDS, Bench, Server, missing, rounds, running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROUNDS = int(os.environ.get("KV_ROUTER_ROUNDS", "7"))
 ASKED = 5
 PAUSE_SECONDS = 0.02
 STREAMS = 8
@@ -49,12 +50,13 @@ def main() -> None:
     if absent := missing():
         print(f"bodies: needs {', '.join(absent)}")
         return
-    print(f"medians of {ROUNDS} rounds of {ASKED} requests each{NEEDS}")
+    count = rounds()
+    print(f"medians of {count} rounds of {ASKED} requests each{NEEDS}")
     with running() as bench:
         kinds = {f"chat of {TOKENS:,} tokens": long(bench), "chat of 1 MiB": large(bench)}
         rows: dict[tuple[str, str], Row] = defaultdict(Row)
         chance = Random(2)
-        for number in range(ROUNDS + 1):
+        for number in range(count + 1):
             for kind, words in kinds.items():
                 for server in (bench.direct, *bench.routers):
                     _measure(bench, server, words, Row() if number == 0 else rows[kind, server.name], chance)
@@ -99,12 +101,11 @@ def _fresh(bench: Bench, words: list[str], chance: Random) -> list[bytes]:
 
 def _asked(server: Server, bodies: Sequence[bytes]) -> float:
     """Return the median time of an answer, in ms."""
-    client = Client(server.url)
     times = []
-    for body in bodies:
-        times.append(client.ask(body).whole * 1e3)
-        time.sleep(PAUSE_SECONDS)
-    client.close()
+    with closing(Client(server.url)) as client:
+        for body in bodies:
+            times.append(client.ask(body).whole * 1e3)
+            time.sleep(PAUSE_SECONDS)
     return median(times)
 
 

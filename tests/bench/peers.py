@@ -19,6 +19,7 @@ import re
 import subprocess
 import threading
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -28,12 +29,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tests.bench.client import Client
-from tests.bench.routers import KV, NEEDS, Bench, Server, missing, running
+from tests.bench.routers import KV, NEEDS, Bench, Server, missing, rounds, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ROUNDS = int(os.environ.get("KV_ROUTER_ROUNDS", "7"))
 WORDS = 100
 SCRIPT = Path(__file__).with_name("chats.lua")
 
@@ -92,10 +92,10 @@ def main() -> None:
     with running() as bench:
         for stream in (False, True):
             bench.chats.write(_text(bench, stream=stream), WORDS, stream=stream)
-        tokens = bench.chats.overhead + WORDS
-        print(f"chats of {tokens} tokens; medians of {ROUNDS} rounds{NEEDS}")
+        count, tokens = rounds(), bench.chats.overhead + WORDS
+        print(f"chats of {tokens} tokens; medians of {count} rounds{NEEDS}")
         rows: dict[tuple[Case, str], Row] = defaultdict(Row)
-        for number in range(ROUNDS + 1):
+        for number in range(count + 1):
             for case in CASES:
                 _round(bench, case, number, rows)
         for case in CASES:
@@ -112,9 +112,11 @@ def _round(bench: Bench, case: Case, number: int, rows: dict[tuple[Case, str], R
 
 
 def _burst(bench: Bench, server: Server, case: Case, seed: int, row: Row) -> None:
+    beside: _Beside | None = None
     if case.stream:
-        row.idle_ms.append(median(_first_bytes(bench, server, 20, seed)))
-    beside = _Beside(bench, server, seed) if case.stream else None
+        chance = Random(f"{server.name} {seed}")
+        row.idle_ms.append(median(_first_bytes(bench, server, 20, chance)))
+        beside = _Beside(bench, server, chance)
     began = server.cpu_seconds()
     result = _wrk(bench, server, case, seed)
     used = server.cpu_seconds() - began
@@ -146,10 +148,10 @@ def _wrk(bench: Bench, server: Server, case: Case, seed: int) -> Result:
 class _Beside:
     """Asks for streams of one chunk, one after another, while something else is measured."""
 
-    def __init__(self, bench: Bench, server: Server, seed: int) -> None:
+    def __init__(self, bench: Bench, server: Server, chance: Random) -> None:
         self._over = threading.Event()
         self._times: list[float] = []
-        self._thread = threading.Thread(target=self._run, args=(bench, server, seed))
+        self._thread = threading.Thread(target=self._run, args=(bench, server, chance))
         self._thread.start()
 
     def stop(self) -> list[float]:
@@ -158,26 +160,21 @@ class _Beside:
         self._thread.join()
         return self._times
 
-    def _run(self, bench: Bench, server: Server, seed: int) -> None:
+    def _run(self, bench: Bench, server: Server, chance: Random) -> None:
         while not self._over.is_set():
-            self._times += _first_bytes(bench, server, 5, seed)
+            self._times += _first_bytes(bench, server, 5, chance)
 
 
-def _first_bytes(bench: Bench, server: Server, count: int, seed: int) -> list[float]:
+def _first_bytes(bench: Bench, server: Server, count: int, chance: Random) -> list[float]:
     """Return the times to the first byte of streams on one connection, in ms."""
-    chance = Random(f"{server.name} {seed}")
-    client = Client(server.url)
     bodies = [bench.chats.body(bench.chats.drawn(WORDS, chance), 1, stream=True) for _ in range(count)]
-    times = [client.ask(body).first * 1e3 for body in bodies]
-    client.close()
-    return times
+    with closing(Client(server.url)) as client:
+        return [client.ask(body).first * 1e3 for body in bodies]
 
 
 def _bytes_of_one(bench: Bench, server: Server) -> int:
-    client = Client(server.url)
-    answer = client.ask(bench.chats.body(bench.chats.words[:WORDS], stream=True))
-    client.close()
-    return len(answer.text)
+    with closing(Client(server.url)) as client:
+        return len(client.ask(bench.chats.body(bench.chats.words[:WORDS], stream=True)).text)
 
 
 def _text(bench: Bench, *, stream: bool) -> Path:
