@@ -6,7 +6,7 @@ in 8 ms through the same router. `CPU`: the router's, per request alone. `added`
 answer, less that of asking directly in the same round. `longest delay`: of any chunk, from the worker's write
 to the client's read. Medians over the rounds. Bars: 15 ms added, 5 ms of delay.
 
-On a machine that does other things too these are times of waiting for a core: `chrt --rr 1 python ...`.
+On a machine that does other things too, these are times of waiting for a core: `chrt --rr 1 python ...`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,10 @@ Chats are of about 200 tokens, half of them a system prompt that all have: `repe
 its end; since a burst ends in the middle of streams, they are counted by their bytes. The first byte is that
 of a stream on a connection of its own, `idle` with nothing else to do, `loaded` beside the burst. Every chat
 has the same true number of tokens, which the workers report; in the end this router's own metrics must say
-that it was right about all of them, and that it has found overlap. `KV_ROUTER_ROUNDS`: rounds, of 40 s each.
+that it was right about all of them, and that it has found overlap. `KV_ROUTER_ROUNDS`: rounds, of 45 s each.
+
+On a machine that does other things too, latencies are times of waiting for a core: `chrt --rr 1 python ...`,
+which leaves nothing to the others.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WORDS = 100
+# By then the connections of the burst before are closed.
+PAUSE_SECONDS = 0.25
 SCRIPT = Path(__file__).with_name("chats.lua")
 
 
@@ -108,6 +114,7 @@ def _round(bench: Bench, case: Case, number: int, rows: dict[tuple[Case, str], R
     servers = [*bench.routers, *([bench.direct] if case.stream else [])]
     for server in servers:
         row = Row() if number == 0 else rows[case, server.name]
+        time.sleep(PAUSE_SECONDS)
         _burst(bench, server, case, number, row)
 
 
