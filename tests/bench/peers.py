@@ -9,10 +9,10 @@ Chats are of about 200 tokens, half of them a system prompt that all have: `repe
 its end; since a burst ends in the middle of streams, they are counted by their bytes. The first byte is that
 of a stream on a connection of its own, `idle` with nothing else to do, `loaded` beside the burst. Every chat
 has the same true number of tokens, which the workers report; in the end this router's own metrics must say
-that it was right about all of them, and that it has found overlap. `KV_ROUTER_ROUNDS`: rounds, of 45 s each.
+that it was right about all of them, and that it has found overlap. `KV_ROUTER_ROUNDS`: rounds, of 65 s each.
 
 On a machine that does other things too, latencies are times of waiting for a core: `chrt --rr 1 python ...`,
-which leaves nothing to the others.
+which leaves them nothing for the time of a burst.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WORDS = 100
-# By then the connections of the burst before are closed.
-PAUSE_SECONDS = 0.25
+# The connections of the burst before are closed by then, and whoever else needs a core has had it.
+PAUSE_SECONDS = 1.0
 SCRIPT = Path(__file__).with_name("chats.lua")
 
 

@@ -83,7 +83,7 @@ class Bench:
 
 def rounds() -> int:
     """Return how often everything is to be measured."""
-    given = os.environ.get("KV_ROUTER_ROUNDS", "7")
+    given = os.environ.get("KV_ROUTER_ROUNDS", "5")
     if not given.isdecimal() or int(given) < 1:
         sys.exit(f"KV_ROUTER_ROUNDS={given}: expected a whole number of rounds, at least 1")
     return int(given)
