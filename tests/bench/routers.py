@@ -155,7 +155,7 @@ def _router(name: str, command: list[str], core: int, scratch: Path) -> Iterator
             cwd=ROOT,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,
         ) as process,
     ):
         try:
