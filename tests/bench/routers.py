@@ -37,6 +37,8 @@ NEEDS = (
     else "; beside it others: KV_ROUTER_SGLANG=program of sglang-router, KV_ROUTER_VLLM=of vllm-router"
 )
 UP_SECONDS = 90.0
+# Ends what it starts when this process ends in whatever way.
+_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 WORKERS = 2
 KV = "kv"
 
@@ -91,7 +93,7 @@ def rounds() -> int:
 
 def missing(*tools: str) -> list[str]:
     """Return what is needed here and not there."""
-    absent = [tool for tool in ("taskset", *tools) if shutil.which(tool) is None]
+    absent = [tool for tool in ("setpriv", "taskset", *tools) if shutil.which(tool) is None]
     return [*absent, *(["two cores"] if len(os.sched_getaffinity(0)) < 2 else [])]
 
 
@@ -135,7 +137,7 @@ def _commands(workers: list[str], tokenizer: str) -> dict[str, list[str]]:
 
 @contextmanager
 def _worker() -> Iterator[Server]:
-    command = [sys.executable, "-m", "tests.bench.dummy"]
+    command = [*_WITH_US, sys.executable, "-m", "tests.bench.dummy"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -151,7 +153,7 @@ def _router(name: str, command: list[str], core: int, scratch: Path) -> Iterator
     with (
         _log(scratch, name).open("wb") as log,
         subprocess.Popen(
-            ["taskset", "--cpu-list", str(core), *filled],
+            [*_WITH_US, "taskset", "--cpu-list", str(core), *filled],
             cwd=ROOT,
             stdout=log,
             stderr=subprocess.STDOUT,
