@@ -7,6 +7,7 @@ known is a report: prefix hits store nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,18 +19,22 @@ _TOGETHER_SECONDS = 1.0
 class Reports:
     """The first blocks stored within the last second, by the publisher's clock."""
 
-    __slots__ = ("_stored",)
+    __slots__ = ("_order", "_stored")
 
     def __init__(self) -> None:
         self._stored: dict[Hash, float] = {}
+        self._order: deque[tuple[float, Hash]] = deque()
 
     def is_copy(self, first: Hash, ts: float, *, is_held: bool) -> bool:
         """Say whether a store from the root that begins with this block tells of new copies."""
         stored = self._stored
         if is_held:
             return ts - stored.get(first, float("-inf")) <= _TOGETHER_SECONDS
-        stored.pop(first, None)
         stored[first] = ts
-        while ts - next(iter(stored.values())) > _TOGETHER_SECONDS:
-            del stored[next(iter(stored))]
+        order = self._order
+        order.append((ts, first))
+        while ts - order[0][0] > _TOGETHER_SECONDS:
+            then, block = order.popleft()
+            if stored.get(block) == then:
+                del stored[block]
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from router.core.breaker import BreakerRules, Failure
@@ -33,6 +34,7 @@ T = TypeVar("T")
 # Work left by resets and large events done per turn of the loop, about half a millisecond.
 SWEEP_PORTION = 600
 _TICK_SECONDS = 1.0
+_EXPIRE_SECONDS = 0.001
 _NONE = "no worker that serves {!r} can take a request now"
 
 
@@ -280,9 +282,16 @@ class Fleet:
             eject_outliers(self.workers.values(), self._breaker.outlier)
             for worker in self.workers.values():
                 worker.health.breaker.turn()
-                for rank in worker.ranks:
-                    rank.view.predicted.expire(now)
+            await self._expire(now)
             await asyncio.sleep(_TICK_SECONDS)
+
+    async def _expire(self, now: float) -> None:
+        """Let predictions expire, for about a millisecond of each turn of the loop."""
+        until = perf_counter() + _EXPIRE_SECONDS
+        for rank in [rank for worker in self.workers.values() for rank in worker.ranks]:
+            while rank.view.predicted.expire(now) or perf_counter() > until:
+                await asyncio.sleep(0)
+                until = perf_counter() + _EXPIRE_SECONDS
 
     async def _sweep(self) -> None:
         """Do what the index has left for later, a portion per turn of the loop."""

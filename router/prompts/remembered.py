@@ -1,12 +1,13 @@
-"""Bodies that came before, with what was read of them, so that a prompt sent many times is read once.
+"""Bodies that came before, with what was read of them, so that a prompt sent many times is read twice.
 
 Samples of one prompt in RL and evaluation are requests with equal bodies, as are those that a client sends
-again. What was read holds as long as the model's tokenizer is the same and its templates do not ask for the
-time; whether it still does is looked at each time.
+again. A body is kept when it comes for the second time. What was read holds as long as the model's tokenizer
+is the same and its templates do not ask for the time; whether it still does is looked at each time.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ MAX_BODY_BYTES = 65_536
 
 MAX_BYTES = 16 * 1024 * 1024
 """What all kept bodies may hold together; what was read of them is about as much again."""
+
+
+MAX_MARKS = 8192
+"""Of so many of the latest bodies it is known that they came: most come once, and are not worth keeping."""
+
+# One in so many is given up at a time, and one more.
+_SHARE = 64
 
 
 class Reading(NamedTuple):
@@ -43,6 +51,7 @@ class Remembered:
 
     def __init__(self, most: int = MAX_BYTES) -> None:
         self._readings: dict[bytes, Reading] = {}
+        self._once: dict[int, None] = {}
         self._bytes = 0
         self._most = most
 
@@ -58,14 +67,27 @@ class Remembered:
         return reading if reading.request.kind is kind else None
 
     def add(self, body: bytes, reading: Reading) -> None:
-        """Keep a reading, if its body is not too long, in the place of others."""
+        """Keep a reading when its body, which must not be too long, comes a second time."""
         size = len(body)
-        if size > MAX_BODY_BYTES:
+        if size > MAX_BODY_BYTES or not self._comes_again(hash(body)):
             return
         if self._readings.pop(body, None) is None:
             self._bytes += size
         self._readings[body] = reading
         while self._bytes > self._most:
-            oldest = next(iter(self._readings))
+            self._give_up(1 + len(self._readings) // _SHARE)
+
+    def _comes_again(self, mark: int) -> bool:
+        """Note a body's hash; say whether it had been noted."""
+        if mark in self._once:
+            return True
+        if len(self._once) >= MAX_MARKS:
+            self._once = dict.fromkeys(islice(self._once, MAX_MARKS // 2, None))
+        self._once[mark] = None
+        return False
+
+    def _give_up(self, count: int) -> None:
+        # Several at once: a dict whose first entries are gone takes long to find the first that is not.
+        for oldest in list(islice(self._readings, count)):
             del self._readings[oldest]
             self._bytes -= len(oldest)

@@ -97,3 +97,19 @@ def test_trust_is_lost_by_misses_comes_back_with_time_and_starts_anew_with_the_v
     assert (predicted.trust, index.doubts) == (1.0, {})
     predicted.learn(0.5)
     assert index.doubts == {view.slot: 0.95}
+
+
+def test_many_that_end_together_go_in_portions() -> None:
+    index = Index()
+    one, _ = predicted(index, bound=10_000)
+    one.add(range(1, 1001), 0.0)
+    one.add([2000], 5.0)
+    assert [one.expire(10.0, 400) for _ in range(3)] == [True, True, False]
+    assert (len(one), set(index.predicted)) == (1, {2000})
+
+
+def test_over_the_bound_some_more_leave_at_once() -> None:
+    index = Index()
+    one, _ = predicted(index, bound=128)
+    one.add(range(1, 130), 0.0)
+    assert set(index.predicted) == set(range(4, 130))
