@@ -10,7 +10,6 @@ import resource
 import signal
 from contextlib import asynccontextmanager
 from functools import partial
-from random import Random
 from socket import socket
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.planner import Planner
 from router.api.retries import Retries
+from router.assembly import fleet_of
 from router.core.accounts import own_accounts
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
 from router.fleet.allowed import Allowed
@@ -33,8 +33,6 @@ from router.fleet.crew import Alone
 from router.fleet.discovery.discovery import Discovery
 from router.fleet.discovery.reconciler import Reconciler
 from router.fleet.discovery.sources import sources_of
-from router.fleet.fleet import Fleet
-from router.fleet.limits import ViewLimits
 from router.fleet.membership import Membership
 from router.fleet.snapshot import each_row, snapshot
 from router.front import Front
@@ -55,6 +53,7 @@ from router.reload import Reload
 from router.share.sharing import Sharing
 from router.share.spending import KeySpending
 from router.share.team import Team
+from router.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -64,8 +63,8 @@ if TYPE_CHECKING:
 
     from router.config import Config, Flags
     from router.fleet.discovery.wanted import Source
+    from router.fleet.fleet import Fleet
     from router.observe.rows import WorkerRow
-    from router.observe.story import Observer
     from router.share.seat import Seat
 
 # Container objects made and not freed since the collector last ran.
@@ -78,6 +77,7 @@ def build(
     tokenizers: TokenizerStore,
     front: Front,
     sources: Sequence[Source],
+    witness: Witness,
     team: Team | None = None,
 ) -> tuple[Edge, Live]:
     """Return the application, and what of it takes other settings; needs a running loop.
@@ -86,18 +86,10 @@ def build(
     """
     metrics = Metrics()
     limits, weights, breaker_rules = limits_of(config), weights_of(config), breaker_rules_of(config)
-    fleet = Fleet(
-        config.workers,
-        upstream_limits=limits,
-        view_limits=ViewLimits(
-            predicted_ttl=config.predicted_ttl_seconds,
-            approximate_ttl=config.approximate_ttl_seconds,
-            predicted_bound=config.predicted_max_blocks,
-            index_bound=config.index_max_blocks,
-            replay_seconds=config.replay_seconds,
-        ),
-        probe_seconds=config.probe_seconds,
-        load_seconds=config.load_seconds,
+    fleet = fleet_of(
+        config,
+        limits,
+        breaker_rules,
         prepare=tokenizers.prepare,
         connect=partial(
             Upstream,
@@ -105,7 +97,7 @@ def build(
             key=config.worker_api_key,
             connected=metrics.stages["connect"].observe,
         ),
-        breaker=breaker_rules,
+        parts=witness.parts,
     )
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
@@ -113,7 +105,7 @@ def build(
     sharing = _sharing(team, fleet, front)
     reader = PromptReader()
     metrics.policy_failures = front.wishes.failures
-    judge = Judge(fleet.index, weights, Random(), config.pd_min_uncached)
+    judge = Judge(fleet.index, weights, witness.random, config.pd_min_uncached)
     planner = Planner(
         fleet,
         reader,
@@ -129,13 +121,14 @@ def build(
         if team is not None:
             await team.start()
         delay = LoopDelay(metrics.delays.observe)
-        watch = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
+        keys = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
         try:
             yield
         finally:
             delay.close()
-            if watch is not None:
-                watch.cancel()
+            if keys is not None:
+                keys.cancel()
+            await witness.close(fleet)
             await discovery.close()
             await membership.close()
             await fleet.close()
@@ -165,7 +158,7 @@ def build(
         retries=retries,
         admission=admission,
     )
-    observers: list[Observer] = []
+    metrics.record = witness.recorder
     completions = Completions(
         planner,
         dispatcher,
@@ -175,7 +168,7 @@ def build(
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         limits=limits,
-        observers=tuple(observers),
+        observers=witness.observers(),
     )
     exposition = Exposition(metrics, lambda: each_row(fleet.workers.values(), tokenizers.mode))
     sight = (OwnSight if team is None else team.sight)(exposition, rows)
@@ -313,11 +306,11 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     One of several processes has a `seat`, and a `line` to its parent. Raises ConfigError for what cannot be
     opened or loaded.
     """
-    logs.configure(config.log_level, "" if seat is None else f"[{seat.index}] ")
+    logs.configure(config.log_level, "" if seat is None else f"[{seat.index}] ", config.log_format)
     sources = sources_of(config, os.environ)
     if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")
-    front = Front(config)
+    front, witness = Front(config), Witness(config, None if seat is None else seat.index)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
     listening = listen(config.host, config.port) if seat is None else socket(fileno=seat.listening)
     team = None if seat is None or line is None else Team(seat, line)
@@ -325,7 +318,7 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     _spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags, team))
+        runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags, witness, team))
 
 
 def _open_as_many_files_as_allowed() -> None:
@@ -353,6 +346,7 @@ async def _serve(
     stop: _Stop,
     sources: Sequence[Source],
     flags: Flags,
+    witness: Witness,
     team: Team | None,
 ) -> None:
     if team is None:
@@ -362,7 +356,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, front.reload)
     if team is not None:
         await team.join(stop.as_if_told)
-    edge, live = build(config, tokenizers, front, sources, team)
+    edge, live = build(config, tokenizers, front, sources, witness, team)
     reload = Reload(config, live, flags, os.environ)
     loop.add_signal_handler(signal.SIGHUP, reload.now)
     if team is not None and team.seat.late:

@@ -17,6 +17,7 @@ from router.cli_config import config_commands
 from router.cli_health import health_command
 from router.config import ALL_OPTIONS, load
 from router.errors import ConfigError
+from router.records.commands import record_commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def commands() -> click.Group:
     )
     group = click.Group(
         "kv-router",
-        commands=[serve, config_commands(), health_command()],
+        commands=[serve, config_commands(), health_command(), *record_commands(_declared)],
         help="KV-event router for SGLang and vLLM workers.",
     )
     return click.version_option(__version__, prog_name="kv-router", message="%(prog)s %(version)s")(group)

@@ -66,6 +66,7 @@ POLICY = Kind(
 )
 HEADER = word("the name of a header", "NAME", r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 PATH = word("a path", "PATH", r"[^\0]+")
+OTLP = word("a URL of http or https", "URL", r"https?://[^\s@]+")
 ROUTE_LIMITS = Kind(ROUTE_LIMITS_FORM, _read_route_limits, "LIMITS", takes=(str, dict))
 
 
@@ -381,6 +382,40 @@ class Config:
             repeated=True,
         ),
     ] = ()
+    record: Annotated[
+        str | None,
+        Setting(
+            PATH,
+            "Directory to keep a record in of all events and decisions, for kv-router replay: blocks as "
+            "codes, neither text nor token ids",
+        ),
+    ] = None
+    record_max_bytes: Annotated[
+        int,
+        Setting(
+            integer(16 * 2**20, 2**50),
+            "Most that records may take there; the oldest parts are deleted; the default is 1 GiB",
+            "bytes",
+        ),
+    ] = 2**30
+    log_format: Annotated[
+        str, Setting(one_of(("human", "json")), "Lines for people, or one JSON object a line")
+    ] = "human"
+    log_requests: Annotated[
+        float,
+        Setting(
+            number(0, 1),
+            "Share of requests that get a line in the log when they end; if it is not 0, all that fail do",
+        ),
+    ] = 0.0
+    otlp: Annotated[
+        str | None,
+        Setting(
+            OTLP,
+            "Where to send OpenTelemetry spans (OTLP over HTTP), such as http://127.0.0.1:4318; needs the "
+            "extra kv-router[otel]. The variables OTEL_* hold, too",
+        ),
+    ] = None
     log_level: Annotated[
         str, Setting(one_of(("debug", "info", "warning", "error")), "Least severe lines logged on stderr")
     ] = "info"

@@ -58,7 +58,7 @@ class Feedback:
         if cached is not None:
             self._check(plan, candidate, cached, heard, story)
             if candidate.predicted_tokens:
-                self._trust(plan, candidate, cached)
+                self._trust(plan, candidate, cached, story)
 
     def _stored(self, candidate: Candidate, uncached: int | None) -> None:
         """Tell the stream of a request that made the rank store blocks."""
@@ -70,11 +70,14 @@ class Feedback:
             if stream is not None:
                 stream.completed()
 
-    def _trust(self, plan: Plan, candidate: Candidate, cached: int) -> None:
+    def _trust(self, plan: Plan, candidate: Candidate, cached: int, story: Story | None) -> None:
         """Learn how much of what was predicted of a rank has come true; of several prompts nobody knows."""
         beyond = cached - candidate.cached_tokens
         if beyond >= 0 and plan.request.prompts == 1 and self._fleet.holds(candidate.rank):
-            candidate.rank.view.predicted.learn(min(1.0, beyond / candidate.predicted_tokens))
+            share = min(1.0, beyond / candidate.predicted_tokens)
+            candidate.rank.view.predicted.learn(share)
+            if story is not None:
+                story.trusted(share)
 
     def _check(self, plan: Plan, candidate: Candidate, cached: int, heard: int, story: Story | None) -> None:
         """Count a claim that the engine's own count contradicts by a block or more."""

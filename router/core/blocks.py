@@ -111,7 +111,8 @@ class PromptBlocks:
     `tokens` is u32 LE and may be empty when the ids could not be known; `count` is the prompt's length
     in tokens all the same, further prompts of the same request included. `reusable` is how many of the
     leading tokens an engine can take from its cache, all but the last unless given. `reads_cache` is False
-    when the engine will compute all of it anew. Keys are computed once per (block size, bigram) and kept.
+    when the engine will compute all of it anew. Keys are computed once per (block size, bigram) and kept in
+    `keys`, where those that are known already may be.
     """
 
     __slots__ = ("_keys", "count", "namespace", "reads_cache", "reusable", "tokens")
@@ -124,13 +125,14 @@ class PromptBlocks:
         *,
         reads_cache: bool = True,
         reusable: int | None = None,
+        keys: dict[tuple[int, bool], array[int]] | None = None,
     ) -> None:
         self.tokens = tokens
         self.count = count
         self.namespace = namespace
         self.reads_cache = reads_cache
         self.reusable = max(0, count - 1) if reusable is None else reusable
-        self._keys: dict[tuple[int, bool], array[int]] = {}
+        self._keys: dict[tuple[int, bool], array[int]] = {} if keys is None else keys
 
     def keys(self, block_size: int, *, bigram: bool) -> array[int]:
         """Return the keys of all full blocks of the prompt, first block first."""

@@ -116,18 +116,18 @@ class Predicted:
         else:
             self._index.doubts[self._slot] = trust
 
-    def expire(self, now: float, most: int = 1024) -> bool:
-        """Drop what is past its time, `most` entries at once; say whether there may be more.
-
-        Called about once a second, and again while there is more. About 0.3 us an entry.
-        """
+    def forgive(self) -> None:
+        """Doubt what is predicted a little less. Called about once a second."""
         if self._slot in self._index.doubts:
             self._doubt(1.0 - _KEPT * (1.0 - self.trust))
+
+    def expire(self, now: float, most: int = 1024) -> int:
+        """Drop what is past its time, `most` entries at once; return how many. About 0.3 us an entry."""
         first = islice(self._until.items(), most)
         past = [key for key, _ in takewhile(lambda entry: entry[1] <= now, first)]
         for key in past:
             self.settle(key)
-        return len(past) == most
+        return len(past)
 
     def surrender(self, slot: int) -> dict[int, float]:
         """Start anew under another slot; return the old predictions, for the sweep."""

@@ -7,10 +7,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from router.core.breaker import BreakerRules, Failure
-from router.core.index import Index
 from router.errors import BadRequest, Busy, NoWorker, UnknownModel, UpstreamTimeout
 from router.fleet.loads import LoadWatch
 from router.fleet.outliers import eject_outliers
+from router.fleet.parts import Parts
 from router.fleet.roster import Roster
 from router.fleet.route import routes_of
 from router.proxy.drive import in_task
@@ -52,6 +52,7 @@ class Fleet:
         breaker: BreakerRules | None = None,
         connect: Callable[..., Upstream] = Upstream,
         load_seconds: float = 0.0,
+        parts: Parts | None = None,
     ) -> None:
         """`prepare` is awaited before a worker that has said who it is takes its first request.
 
@@ -59,7 +60,8 @@ class Fleet:
         engines are asked about their load, 0 for never.
         """
         self._work = asyncio.Event()
-        self.index = Index(view_limits.index_bound, wake=self._work.set)
+        self._parts = parts or Parts()
+        self.index = self._parts.index(view_limits.index_bound, wake=self._work.set)
         self._zmq = context()
         self._routes: dict[str, Route] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
@@ -77,6 +79,7 @@ class Fleet:
             probe_seconds=probe_seconds,
             prepare=prepare,
             connect=connect,
+            parts=self._parts,
         )
         self.workers: Mapping[str, Worker] = self.roster.workers
         self._load_seconds = load_seconds
@@ -282,6 +285,9 @@ class Fleet:
             eject_outliers(self.workers.values(), self._breaker.outlier)
             for worker in self.workers.values():
                 worker.health.breaker.turn()
+                for rank in worker.ranks:
+                    rank.view.predicted.forgive()
+            self._parts.ticked(now, self.workers.values())
             await self._expire(now)
             await asyncio.sleep(_TICK_SECONDS)
 
@@ -289,9 +295,11 @@ class Fleet:
         """Let predictions expire, for about a millisecond of each turn of the loop."""
         until = perf_counter() + _EXPIRE_SECONDS
         for rank in [rank for worker in self.workers.values() for rank in worker.ranks]:
-            while rank.view.predicted.expire(now) or perf_counter() > until:
-                await asyncio.sleep(0)
-                until = perf_counter() + _EXPIRE_SECONDS
+            while rank.view.predicted.expire(now):
+                self._parts.expired(rank, now)
+                if perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = perf_counter() + _EXPIRE_SECONDS
 
     async def _sweep(self) -> None:
         """Do what the index has left for later, a portion per turn of the loop."""

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from router.core.breaker import CONTACT, Breaker, BreakerState
+from router.observe.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +123,8 @@ class Health:
         if state is not before[0]:
             level = logging.WARNING if state is BreakerState.OPEN else logging.INFO
             cause = f"{self.breaker.cause}: {why}" if why else self.breaker.cause
-            _log.log(level, "worker %s: breaker %s (%s)", self._url, state, cause)
+            said = fields("breaker", worker=self._url, state=str(state), cause=self.breaker.cause, why=why)
+            _log.log(level, "worker %s: breaker %s (%s)", self._url, state, cause, extra=said)
         self._on_change()
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from router.engines.description import Description
     from router.fleet.allowed import Confined
     from router.fleet.limits import ViewLimits
+    from router.fleet.parts import Parts
     from router.fleet.spec import WorkerSpec
     from router.proxy.upstream import Upstream
 
@@ -45,6 +46,7 @@ class Roster:
         probe_seconds: float,
         prepare: Callable[[Description, Upstream], Awaitable[None]],
         connect: Callable[..., Upstream],
+        parts: Parts,
     ) -> None:
         self.workers: dict[str, Worker] = {}
         self._places: dict[Place, Worker] = {}
@@ -62,6 +64,7 @@ class Roster:
         self._probe_seconds = probe_seconds
         self._prepare = prepare
         self._connect = connect
+        self._parts = parts
 
     def start(self) -> None:
         """Begin to look after the workers that are there, and from now on after each that comes."""
@@ -123,6 +126,7 @@ class Roster:
             side=self._connect(spec.url, limits=self._side_limits, address=address),
             breaker=self._breaker,
             turns=self._turns,
+            parts=self._parts,
         )
 
     def _supervise(self, url: str) -> None:

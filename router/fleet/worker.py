@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from router.core.counts import StreamCounts
 from router.core.rank import Rank
-from router.core.view import View
 from router.engines.detect import ENGINES
 from router.fleet.health import Health
+from router.observe.logs import fields
 from router.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
     from router.core.breaker import BreakerRules
     from router.core.index import Index
+    from router.core.view import View
     from router.engines.description import Description
     from router.fleet.limits import ViewLimits
+    from router.fleet.parts import Parts
     from router.fleet.spec import WorkerSpec
     from router.proxy.upstream import Upstream
     from router.streams.turns import Turns
@@ -74,6 +77,7 @@ class Worker:
         side: Upstream,
         breaker: BreakerRules,
         turns: Turns,
+        parts: Parts,
     ) -> None:
         self.spec = spec
         self.url = spec.url
@@ -95,6 +99,7 @@ class Worker:
         self._index = index
         self._zmq = zmq_context
         self._turns = turns
+        self._parts = parts
         self._limits = limits
         self._on_change = on_change
 
@@ -104,14 +109,16 @@ class Worker:
             return
         if state is not self.state or self.why == _NOT_ASKED:
             level = logging.WARNING if state in _BAD else logging.INFO
-            _log.log(level, "worker %s: %s%s", self.url, state, f" ({why})" if why else "")
+            said = fields("worker_state", worker=self.url, state=str(state), why=why)
+            _log.log(level, "worker %s: %s%s", self.url, state, f" ({why})" if why else "", extra=said)
         self.state, self.why = state, why
         self._on_change()
 
     def drain(self, why: str) -> None:
         """Keep new requests away, as long as there is a reason; what the worker has goes on."""
         if why != self.drained:
-            _log.info("worker %s: %s", self.url, f"draining ({why})" if why else "not drained any more")
+            text = f"draining ({why})" if why else "not drained any more"
+            _log.info("worker %s: %s", self.url, text, extra=fields("drain", worker=self.url, why=why))
             self.drained = why
             self._on_change()
 
@@ -171,7 +178,8 @@ class Worker:
         return [0 if stream is None else stream.cursor.restarts for stream in self.streams]
 
     def _reset(self, rank: Rank, cause: str) -> None:
-        _log.info("worker %s rank %d: view reset (%s)", self.url, rank.rank, cause)
+        said = fields("view_reset", worker=self.url, rank=rank.rank, cause=cause)
+        _log.info("worker %s rank %d: view reset (%s)", self.url, rank.rank, cause, extra=said)
         rank.view.reset(cause)
 
     def reset_views(self, cause: str, *, until_word: bool = False) -> None:
@@ -217,13 +225,17 @@ class Worker:
         self._close_views()
 
     def _rank(self, rank: int) -> Rank:
-        return Rank(self.url, rank, self._view(rank), breaker=self.health.breaker, owner=self)
+        view = self._view(rank)
+        load = self._parts.load(view)
+        return Rank(self.url, rank, view, load, breaker=self.health.breaker, owner=self)
 
     def _view(self, rank: int) -> View:
         said = self._described()
         has_events = said.sources[rank] is not None
         limits = self._limits
-        return View(
+        return self._parts.view(
+            self.url,
+            rank,
             self._index,
             said.model,
             block_size=said.block_size or (None if has_events else APPROXIMATE_BLOCK_SIZE),
@@ -242,11 +254,13 @@ class Worker:
             source,
             self.ranks[rank].view,
             name=f"worker {self.url} rank {rank}",
+            labels={"worker": self.url, "rank": rank},
             replay_seconds=self._limits.replay_seconds,
             rank=rank if self._described().dp > 1 else None,
             counts=self._counts[rank],
             turns=self._turns,
             on_restart=self.renew,
+            cursor=partial(self._parts.cursor, self.ranks[rank].view),
         )
 
     def _described(self) -> Description:

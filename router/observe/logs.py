@@ -1,4 +1,4 @@
-"""What the router says on stderr: one line for every change of state, none for a request.
+"""What the router says on stderr: one line for every change of state, and for requests only when asked to.
 
 A message is one line whatever a worker put into it: line breaks and control characters are escaped, so that
 nothing from outside can forge a line. Only a traceback takes more. What an exception says of itself is left
@@ -7,10 +7,12 @@ out of it: it may be a piece of a prompt.
 
 from __future__ import annotations
 
+import json
 import logging
 import logging.config
 import time
 import traceback
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _log = logging.getLogger(__name__)
+
+
+def fields(event: str, **said: object) -> dict[str, dict[str, object]]:
+    """Return the `extra` of a line that tells of an event, by its name and what else there is to say.
+
+    People read it in the message; in JSON each has a key of its own.
+    """
+    return {"fields": {"event": event, **said}}
 
 
 class LineFormatter(logging.Formatter):
@@ -38,14 +48,46 @@ class LineFormatter(logging.Formatter):
         self,
         ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
     ) -> str:
-        """Return where an exception was raised, and its type; the same of those that led to it."""
-        error = ei[1]
-        lines: list[str] = []
-        while error is not None:
-            lines += ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__)]
-            lines.append(f"{type(error).__name__}\n")
-            error = error.__cause__ or error.__context__
-        return "".join(lines).rstrip()
+        """See `_traceback`."""
+        return _traceback(ei[1])
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time, level, message, what `fields` says of an event, and a traceback if any.
+
+    `mark`, if it is of one of several processes, becomes its number in `process`.
+    """
+
+    def __init__(self, mark: str = "") -> None:
+        super().__init__()
+        self._process = mark.strip("[] ") or None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as JSON; ASCII, so that nothing in it can end the line or the string."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        said: dict[str, object] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info is not None:
+            said["traceback"] = _traceback(record.exc_info[1])
+        return json.dumps({name: value for name, value in said.items() if value is not None}, default=str)
+
+
+def _traceback(error: BaseException | None) -> str:
+    """Return where an exception was raised, and its type; the same of those that led to it."""
+    lines: list[str] = []
+    while error is not None:
+        lines += ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__)]
+        lines.append(f"{type(error).__name__}\n")
+        error = error.__cause__ or error.__context__
+    return "".join(lines).rstrip()
+
+
+_FORMATTERS = {"human": LineFormatter, "json": JsonFormatter}
 
 
 def log_lost_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -54,21 +96,23 @@ def log_lost_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     _log.error("%s", context["message"], exc_info=error if isinstance(error, Exception) else None)
 
 
-def configure(level: str, mark: str = "") -> None:
+def configure(level: str, mark: str = "", form: str = "human") -> None:
     """Send the process's logs to stderr; `level` is for the router's own, `mark` says whose lines they are.
 
-    Of libraries only warnings are shown, and of uvicorn no access log; start it with `log_config=None`.
+    `form` is human or json. Of libraries only warnings are shown, and of uvicorn no access log; start it with
+    `log_config=None`.
     """
     logging.config.dictConfig(
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {"line": {"()": LineFormatter, "mark": mark}},
+            "formatters": {"line": {"()": _FORMATTERS[form], "mark": mark}},
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
             "root": {"level": "WARNING", "handlers": ["stderr"]},
             "loggers": {
                 "router": {"level": level.upper()},
                 "uvicorn": {"level": "WARNING"},
+                "opentelemetry": {"level": "ERROR"},  # of each try to send spans it warns
                 "uvicorn.access": {"level": "CRITICAL", "propagate": False},
             },
         }

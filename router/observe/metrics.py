@@ -9,7 +9,7 @@ that a worker that is gone leaves nothing behind.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from router.core.index import IndexSize
 from router.errors import Fault, RouterError
@@ -101,6 +101,18 @@ class ModelCounts:
         self.prediction_error.observe(cached - overlap)
 
 
+class Record(Protocol):
+    """What is kept of events and decisions; `recording`: it has not ended by itself."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether it goes on."""
+
+    @property
+    def bytes(self) -> int:
+        """How many have been written."""
+
+
 class Metrics:
     """The process's counts; add to the integers and the mappings' values directly.
 
@@ -122,6 +134,7 @@ class Metrics:
         "models",
         "policy_failures",
         "queue_limit",
+        "record",
         "retries",
         "retries_refused",
         "serving",
@@ -146,6 +159,7 @@ class Metrics:
         self.stages: dict[Stage, Histogram] = {name: Histogram(STAGE_SECONDS) for name in get_args(Stage)}
         self.delays = Histogram(DELAY_SECONDS)
         self.token_checks: dict[str, int] = {}
+        self.record: Record | None = None
         self.clients: Callable[[], Mapping[tuple[str, str], int]] = dict
 
     def of(self, model: str | None) -> ModelCounts:
@@ -157,6 +171,12 @@ class Metrics:
         if len(self.models) > MOST_MODELS:
             return self.models[OTHER]
         return self.models.setdefault(model, ModelCounts())
+
+    def record_state(self) -> str:
+        """Return whether there is a record, or was one."""
+        if self.record is None:
+            return "off"
+        return "on" if self.record.recording else "ended"
 
     def answered(self, route: str, status: int, seconds: float, model: str | None = None) -> None:
         """Count a request that has ended, `seconds` after it came. Any path and status may be given."""

@@ -30,7 +30,8 @@ class Moment(Enum):
 
     CHOSEN: `story.decisions[-1]` is new (of a pair, two are). SENT: `story.tries[-1]` is new. COMPUTED: its
     prompt is no longer in flight. STARTED: the client has a first byte. REPORTED: the engine has told its
-    counts. CONTRADICTED: they took blocks out of a view. OVER: the try has left the ledger.
+    counts. CONTRADICTED: they took blocks out of a view. TRUSTED: they say what predictions are worth. OVER:
+    the try has left the ledger.
     """
 
     BEGAN = auto()
@@ -41,6 +42,7 @@ class Moment(Enum):
     STARTED = auto()
     REPORTED = auto()
     CONTRADICTED = auto()
+    TRUSTED = auto()
     OVER = auto()
     ENDED = auto()
 
@@ -66,7 +68,7 @@ class Try:
 
     0 stands for what has not come to be. `keeps`: the decode rank of a pair is expected to hold the prompt,
     too. `prompt_tokens` and `cached_tokens` are the engine's own counts. `answered`: the worker's answer was
-    a 200. `held`: how many blocks a contradicted claim has left.
+    a 200. `held`: how many blocks a contradicted claim has left. `came_true`: what share of predictions did.
     """
 
     first: Candidate
@@ -81,6 +83,7 @@ class Try:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     held: int = 0
+    came_true: float = 1.0
 
 
 class Story:
@@ -159,6 +162,11 @@ class Story:
         """The blocks beyond the first `held` were taken out of the view that had claimed them."""
         self.tries[-1].held = held
         self._tell(Moment.CONTRADICTED)
+
+    def trusted(self, share: float) -> None:
+        """So much of what was predicted has come true, as the first rank's view has been told."""
+        self.tries[-1].came_true = share
+        self._tell(Moment.TRUSTED)
 
     def over(self, *, answered: bool) -> None:
         """The try has left the ledger."""

@@ -73,12 +73,12 @@ def _decode_terms(facts: Facts, weights: Weights, at: int) -> Terms:
     return {"uncached": facts.uncached[at], "active": weights.active * facts.loads[at].active_requests}
 
 
-_DECODE = Policy("decode", _decode, _decode_terms)
+DECODE = Policy("decode", _decode, _decode_terms)
 
 
 def decode_policy(policy: Policy) -> Policy:
     """Return how decode ranks are chosen; a policy that looks at load alone is good for them as it is."""
-    return _DECODE if policy.uses_prompt else policy
+    return DECODE if policy.uses_prompt else policy
 
 
 @dataclass(frozen=True, slots=True)

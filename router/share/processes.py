@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 def run(config: Config, flags: Flags) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError."""
-    logs.configure(config.log_level)
+    logs.configure(config.log_level, form=config.log_format)
     listening = bind_together(config.host, config.port, config.processes)
     url = shown(listening[0], "http" if config.tls_cert is None else "https")
     _log.info("listening on %s with %d processes", url, config.processes)

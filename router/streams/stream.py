@@ -19,13 +19,14 @@ from router.core.counts import StreamCounts
 from router.core.cursor import Cursor
 from router.core.steps import Apply, AskReplay, Reset, State, Step
 from router.core.wire import Batch, WireError, decode_batch
+from router.observe.logs import fields
 from router.streams.reader import SEQ_BYTES, Frames, Reader, receive_batch
 from router.streams.replay import Replay
 from router.streams.sockets import dealer, subscriber
 from router.streams.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from router.core.view import View
     from router.engines.description import EventSource
@@ -39,11 +40,11 @@ _BUSY_SECONDS = 0.002
 
 
 class Stream:
-    """Feeds `view` from `source` until closed. `name` is for the log.
+    """Feeds `view` from `source` until closed. `name` is for the log, and `labels` say the same in JSON.
 
     `rank`: the one that batches must be of, None for any. `on_restart` is called when the engine has
-    restarted, or may have. `turns` are shared by the streams of a loop. `hint`: the likely cause if nothing
-    comes, as far as it can be told.
+    restarted, or may have. `turns` are shared by the streams of a loop. `cursor` makes a Cursor. `hint`: the
+    likely cause if nothing comes, as far as it can be told.
     """
 
     def __init__(
@@ -53,20 +54,23 @@ class Stream:
         view: View,
         *,
         name: str,
+        labels: Mapping[str, object] | None = None,
         replay_seconds: float = 2.0,
         rank: int | None = None,
         counts: StreamCounts | None = None,
         on_restart: Callable[[], None] | None = None,
         turns: Turns | None = None,
+        cursor: Callable[..., Cursor] = Cursor,
     ) -> None:
         self.source = source
         self.counts = counts or StreamCounts()
-        self.cursor = Cursor(can_replay=source.replay is not None, counts=self.counts)
+        self.cursor = cursor(can_replay=source.replay is not None, counts=self.counts)
         self.hint = ""
         self._context = zmq_context
         self._turns = turns or Turns()
         self._view = view
         self._name = name
+        self._labels = labels or {}
         self._replay_seconds = replay_seconds
         self._rank = rank
         self._on_restart = on_restart
@@ -239,7 +243,9 @@ class Stream:
             if isinstance(step, Reset):
                 self._reset(step.cause)
             else:
-                self.counts.clears += step.clears
+                if step.clears:
+                    self.counts.clears += 1
+                    self._tell_reset("all_blocks_cleared")
                 self._view.apply(step)
         except Exception:  # noqa: BLE001 - see below
             # Whatever an engine sends, the stream goes on; what the batch has said is not known any more.
@@ -248,8 +254,12 @@ class Stream:
             self.cursor.damaged("a batch could not be applied", time.monotonic())
             self._show()
 
+    def _tell_reset(self, cause: str) -> None:
+        said = fields("view_reset", **self._labels, cause=cause)
+        _log.info("%s: view reset (%s)", self._name, cause, extra=said)
+
     def _reset(self, cause: str) -> None:
-        _log.info("%s: view reset (%s)", self._name, cause)
+        self._tell_reset(cause)
         self._view.reset(cause)
         if cause == "restart" and self._on_restart is not None:
             self._on_restart()
@@ -262,7 +272,9 @@ class Stream:
             return
         bad = state in {State.DEGRADED, State.SILENT}
         why = f" ({self.cursor.why})" if self.cursor.why else ""
-        _log.log(logging.WARNING if bad else logging.INFO, "%s: view %s%s", self._name, state, why)
+        level = logging.WARNING if bad else logging.INFO
+        said = fields("view_state", **self._labels, state=str(state), why=self.cursor.why)
+        _log.log(level, "%s: view %s%s", self._name, state, why, extra=said)
 
     def _ask(self, start: int) -> None:
         if self._replay is not None:

@@ -87,10 +87,10 @@ def test_trust_is_lost_by_misses_comes_back_with_time_and_starts_anew_with_the_v
         predicted.learn(0.0)
     assert predicted.trust < 0.01
     for _ in range(34):
-        predicted.expire(0.0)
+        predicted.forgive()
     assert 0.45 < predicted.trust < 0.55
     for _ in range(200):
-        predicted.expire(0.0)
+        predicted.forgive()
     assert (predicted.trust, index.doubts) == (1.0, {})
     predicted.learn(0.0)
     view.reset("flush")
@@ -104,7 +104,7 @@ def test_many_that_end_together_go_in_portions() -> None:
     one, _ = predicted(index, bound=10_000)
     one.add(range(1, 1001), 0.0)
     one.add([2000], 5.0)
-    assert [one.expire(10.0, 400) for _ in range(3)] == [True, True, False]
+    assert [one.expire(10.0, 400) for _ in range(3)] == [400, 400, 200]
     assert (len(one), set(index.predicted)) == (1, {2000})
 
 

@@ -17,13 +17,14 @@ from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
 MODES = [  # of both engines; a paused vLLM publishes nothing, so that it has one mode only
     ("--engine", "sglang", "--paused-loop", "legacy"),
     ("--engine", "sglang", "--paused-loop", "publishing"),
     ("--engine", "vllm"),
 ]
-_LISTENING = re.compile(r"listening on (https?://\S+)")
+_LISTENING = re.compile(r"listening on (https?://[^\s\"]+)")
 
 
 @dataclass(slots=True)
@@ -59,6 +60,19 @@ async def router(workers: Sequence[str], *options: str) -> AsyncIterator[Running
     async with _process(arguments) as process:
         url = await _listening(process)
         running = Running(process, url, [])
+        drain = asyncio.create_task(_drain(running))
+        yield running
+        drain.cancel()
+
+
+@asynccontextmanager
+async def recording(workers: Sequence[str], directory: Path) -> AsyncIterator[Running]:
+    """Run `python -m router record` on workers."""
+    arguments = ["-m", "router", "record", "--out", str(directory), "--probe-seconds", "0.05"]
+    for worker in workers:
+        arguments += ["--worker", worker]
+    async with _process(arguments) as process:
+        running = Running(process, "", [])
         drain = asyncio.create_task(_drain(running))
         yield running
         drain.cancel()

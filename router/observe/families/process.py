@@ -46,6 +46,23 @@ PROCESS = (
     ),
     Definition(
         "gauge",
+        "record_state",
+        "",
+        ("state",),
+        "1 for the state of the record (--record): off, on, or ended by itself, for want of disk space, say",
+        lambda now: [((now.counts.record_state(),), 1)],
+        merge="max",
+    ),
+    Definition(
+        "counter",
+        "record_bytes",
+        "bytes",
+        NONE,
+        "Bytes written to the record",
+        one(lambda counts: counts.record.bytes if counts.record else 0),
+    ),
+    Definition(
+        "gauge",
         "build_info",
         "",
         ("version", "python"),

@@ -1,0 +1,86 @@
+"""The request log of a real router: who gets a line, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx2
+
+from tests.e2e.processes import Running, fleet, joined, router
+from tests.waiting import until
+
+PROMPT = [index % 250 + 1 for index in range(64)]
+BODY: dict[str, Any] = {"model": "stand-in", "prompt": PROMPT, "max_tokens": 2}
+
+
+async def lines(*options: str, count: int) -> list[str]:
+    """Return the log of a router that has answered a good request, the same again, and a wrong one."""
+    async with fleet("--engine", "sglang", count=1) as workers:
+        (worker,) = [each["url"] for each in workers.workers]
+        async with router([worker], *options) as front, httpx2.AsyncClient(base_url=front.url) as client:
+            await joined(client, 1)
+            for number in range(2):
+                named = {"x-request-id": f"mine {number}"}
+                answer = await client.post("/v1/completions", json=BODY, headers=named)
+                assert answer.headers["x-request-id"] == f"mine {number}"
+            refused = await client.post("/v1/completions", json=BODY | {"model": "other"})
+            assert refused.status_code == 404
+            assert re.fullmatch("[0-9a-f]{32}", refused.headers["x-request-id"])
+            await until(lambda: len(of_requests(front)) == count, f"{count} lines")
+    return [line.replace(worker, "WORKER") for line in of_requests(front)]
+
+
+def of_requests(front: Running) -> list[str]:
+    found = [line.decode().rstrip() for line in front.log]
+    return [line for line in found if "INFO request" in line or "WARNING request" in line or "{" in line]
+
+
+async def test_a_request_is_one_line_when_it_ends() -> None:
+    first, again, failed = await lines("--log-requests", "1", count=3)
+    assert re.search(
+        r' INFO request id="mine 0" path=/v1/completions status=200 model=stand-in prompt_tokens=64 '
+        r"seconds=\S+ tries=1 worker=WORKER rank=0 overlap_tokens=0 cached_tokens=0 waited_seconds=\S+ "
+        r"first_byte_seconds=\S+$",
+        first,
+    )
+    assert "overlap_tokens=48 cached_tokens=48" in again
+    assert re.search(r" WARNING request .*status=404 error=model_not_found seconds=\S+ tries=0$", failed)
+
+
+async def test_what_fails_is_logged_however_few_are() -> None:
+    (failed,) = await lines("--log-requests", "1e-12", count=1)
+    assert "status=404" in failed
+
+
+async def test_no_request_is_logged_unless_asked_for() -> None:
+    assert await lines(count=0) == []
+
+
+async def test_each_line_is_an_object_in_json() -> None:
+    async with fleet("--engine", "sglang", count=1) as workers:
+        (worker,) = [each["url"] for each in workers.workers]
+        options = ("--log-requests", "1", "--log-format", "json")
+        async with router([worker], *options) as front, httpx2.AsyncClient(base_url=front.url) as client:
+            await joined(client, 1)
+            await client.post("/v1/completions", json=BODY, headers={"x-request-id": "mine"})
+            async with httpx2.AsyncClient() as direct:
+                flushed = await direct.post(f"{worker}/flush_cache")
+                assert flushed.status_code == 200
+            await until(lambda: told(front, "view_reset"), "a reset")
+    reset = told(front, "view_reset")[-1]
+    assert (reset["worker"], reset["rank"], reset["cause"]) == (worker, 0, "all_blocks_cleared")
+    (asked,) = told(front, "request")
+    assert asked["id"] == "mine"
+    assert asked["status"] == 200
+    assert (asked["worker"], asked["rank"], asked["prompt_tokens"]) == (worker, 0, 64)
+    states = [each["state"] for each in told(front, "worker_state")]
+    assert states[-1] == "ready"
+    assert all({"time", "level", "message"} <= set(each) for each in told(front))
+
+
+def told(front: Running, event: str | None = None) -> list[dict[str, Any]]:
+    """Return the lines that tell of an event, or all."""
+    found = [json.loads(line) for line in front.log]
+    return [each for each in found if event is None or each.get("event") == event]

@@ -1,0 +1,148 @@
+"""Spans of real requests, as an OTLP receiver gets them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from tests.e2e.collector import Collector, collector
+from tests.e2e.pairs import pairs
+from tests.e2e.processes import both, joined, router
+from tests.e2e.scripted import engine_up, posts
+from tests.proxy.scripted import Worker, answer, plays
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+BODY = {"model": "stand-in", "prompt": [1, 2, 3]}
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "vendor=1"}
+COUNTS = b'{"usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}}'
+SERVER, CLIENT = 2, 3
+
+
+@asynccontextmanager
+async def traced(*options: str) -> AsyncIterator[tuple[Worker, Collector, httpx2.AsyncClient]]:
+    """Run the router in front of a worker; the spans have come when the context is left."""
+    async with collector() as found, engine_up(plays(answer(COUNTS))) as worker:
+        where = ("--otlp", found.url)
+        async with (
+            router([worker.url], *where, *options) as front,
+            httpx2.AsyncClient(base_url=front.url) as client,
+        ):
+            await joined(client, 1)
+            yield worker, found, client
+        await until(lambda: found.spans, "spans")
+
+
+def header(worker: Worker, name: bytes) -> list[bytes]:
+    """Return a field of the last POST."""
+    head = posts(worker)[-1][0]
+    lines = [line.split(b": ", 1) for line in head.split(b"\r\n") if b": " in line]
+    return [line[1] for line in lines if line[0].lower() == name]
+
+
+async def test_a_request_continues_its_clients_trace_and_the_worker_the_routers() -> None:
+    async with traced() as (worker, found, client):
+        got = await client.post("/v1/completions", json=BODY, headers=PARENT | {"x-request-id": "mine"})
+        assert got.status_code == 200
+        assert got.headers["x-request-id"] == "mine"
+        (onward,) = header(worker, b"traceparent")
+        assert header(worker, b"tracestate") == [b"vendor=1"]
+        assert header(worker, b"x-request-id") == [b"mine"]
+    (whole,) = found.named("POST /v1/completions")
+    (sent,) = found.named("text_completion stand-in")
+    assert (whole.trace, whole.parent, whole.kind) == (TRACE, SPAN, SERVER)
+    assert (sent.trace, sent.parent, sent.kind) == (TRACE, whole.id, CLIENT)
+    assert onward.decode() == f"00-{TRACE}-{sent.id}-01"
+    assert found.paths[0] == b"/v1/traces"
+    assert found.resource["service.name"] == "kv-router"
+    assert whole.said["http.response.status_code"] == 200
+    assert whole.said["kv_router.request_id"] == "mine"
+
+
+async def test_spans_say_what_was_planned_chosen_and_reported_and_what_fails_says_so() -> None:
+    async with traced() as (worker, found, client):
+        await client.post("/v1/completions", json=BODY)
+        got = await client.post("/v1/completions", json=BODY | {"model": "another"})
+        assert got.status_code == 404
+    whole, failed = found.named("POST /v1/completions")
+    (planned,), (chosen,) = found.named("plan"), found.named("choose")
+    (sent,) = found.named("text_completion stand-in")
+    assert whole.parent == failed.parent == ""
+    assert {planned.parent, chosen.parent, sent.parent} == {whole.id}
+    times = [whole.began, planned.ended, chosen.began, chosen.ended, sent.began, sent.ended, whole.ended]
+    assert times == sorted(times)
+    assert planned.said["kv_router.prompt_tokens"] == 3
+    assert (chosen.said["kv_router.policy"], chosen.said["kv_router.worker"]) == ("kv", worker.url)
+    assert sent.said["gen_ai.operation.name"] == "text_completion"
+    assert sent.said["gen_ai.request.model"] == "stand-in"
+    assert sent.said["gen_ai.provider.name"] == "sglang"
+    assert sent.said["gen_ai.usage.input_tokens"] == 3
+    assert sent.said["gen_ai.usage.cache_read.input_tokens"] == 2
+    assert sent.said["server.address"] == "127.0.0.1"
+    assert failed.said["error.type"] == "model_not_found"
+    assert failed.said["http.response.status_code"] == 404
+    assert not any(span.failed for span in found.spans)  # it was the client's fault
+
+
+async def test_a_trace_that_the_client_does_not_sample_is_passed_on_and_not_sent() -> None:
+    async with traced() as (worker, found, client):
+        unsampled = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
+        await client.post("/v1/completions", json=BODY, headers=unsampled)
+        (onward,) = header(worker, b"traceparent")
+        assert onward.decode().startswith(f"00-{TRACE}-")
+        assert onward.endswith(b"-00")
+        await client.post("/v1/completions", json=BODY)
+    assert TRACE not in {span.trace for span in found.spans}
+
+
+async def test_both_halves_of_a_pair_continue_one_span() -> None:
+    async with collector() as found:
+        async with pairs("sglang", router_options=("--otlp", found.url)) as fleet:
+            got = await fleet.client.post("/v1/completions", json=BODY)
+            assert got.status_code == 200
+            prefill, decode = fleet.urls("prefill")[0], fleet.urls("decode")[0]
+        (sent,) = found.named("text_completion stand-in")
+        assert sent.said["kv_router.prefill_worker"] == prefill
+        assert sent.said["kv_router.worker"] == decode
+        assert len(found.named("choose")) == 2
+
+
+async def test_without_tracing_a_trace_passes_unchanged() -> None:
+    async with (
+        engine_up(plays(answer(COUNTS))) as worker,
+        router([worker.url]) as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        await joined(client, 1)
+        await client.post("/v1/completions", json=BODY, headers=PARENT)
+        assert header(worker, b"traceparent") == [PARENT["traceparent"].encode()]
+        assert header(worker, b"tracestate") == [b"vendor=1"]
+
+
+async def test_a_collector_that_is_not_there_costs_no_request() -> None:
+    async with both(router_options=("--otlp", "http://127.0.0.1:9")) as (_, _, client):
+        for _ in range(5):
+            assert (await client.post("/v1/completions", json=BODY)).status_code == 200
+
+
+PROGRAM = """
+import sys
+sys.modules["opentelemetry.sdk"] = None  # as if it had not been installed
+from router.cli import main
+main(["serve", "--port", "0", "--worker", "http://127.0.0.1:1", "--otlp", "http://127.0.0.1:9"])
+"""
+
+
+def test_without_the_extra_it_is_said_what_to_install() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "kv-router: --otlp: the extra is not installed: pip install 'kv-router[otel]'\n"
