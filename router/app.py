@@ -26,10 +26,8 @@ from router.api.explain import Explainer
 from router.api.planner import Planner
 from router.api.retries import Retries
 from router.assembly import fleet_of
-from router.core.accounts import own_accounts
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
 from router.fleet.allowed import Allowed
-from router.fleet.crew import Alone
 from router.fleet.discovery.discovery import Discovery
 from router.fleet.discovery.reconciler import Reconciler
 from router.fleet.discovery.sources import sources_of
@@ -42,7 +40,6 @@ from router.observe import logs
 from router.observe.delay import LoopDelay
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
-from router.observe.sight import OwnSight
 from router.pairs.choice import Judge
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
@@ -50,8 +47,7 @@ from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
 from router.proxy.upstream import Upstream
 from router.reload import Reload
-from router.share.sharing import Sharing
-from router.share.spending import KeySpending
+from router.share.company import Company, check_share
 from router.share.team import Team
 from router.witness import Witness
 
@@ -102,7 +98,7 @@ def build(
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
     discovery = Discovery(reconciler, sources, config.workers)
-    sharing = _sharing(team, fleet, front)
+    company = Company(config, team, fleet, front)
     reader = PromptReader()
     metrics.policy_failures = front.wishes.failures
     judge = Judge(fleet.index, weights, witness.random, config.pd_min_uncached)
@@ -118,8 +114,7 @@ def build(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         fleet.start()
         discovery.start()
-        if team is not None:
-            await team.start()
+        await company.start()
         delay = LoopDelay(metrics.delays.observe)
         keys = asyncio.create_task(front.keys.watch()) if front.keys is not None else None
         try:
@@ -132,29 +127,28 @@ def build(
             await discovery.close()
             await membership.close()
             await fleet.close()
-            if team is not None:
-                team.close()
+            await company.close()
             await tokenizers.close()
             reader.close()
 
     def rows() -> list[WorkerRow]:
-        return snapshot(fleet.workers.values(), tokenizers.mode)
+        return company.with_others(snapshot(fleet.workers.values(), tokenizers.mode))
 
     bodies = BodyBudget(max(MOST_BYTES, config.max_body_bytes))
     admission = Admission(
-        capacity_of(config, _index(team)),
+        capacity_of(config, company.index),
         lambda rank: fleet.worker_of(rank).requests(),
         metrics.stages["wait"],
     )
     _let_see(metrics, fleet, tokenizers, admission, bodies, front)
-    fleet.on_change = partial(_changed, asyncio.get_running_loop(), admission, sharing)
+    fleet.on_change = partial(_changed, asyncio.get_running_loop(), admission, company)
     retries = Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor)
     dispatcher = Dispatcher(
         fleet,
         planner,
         metrics,
         judge,
-        own_accounts() if sharing is None else sharing.accounts,
+        company.accounts,
         retries=retries,
         admission=admission,
     )
@@ -171,12 +165,11 @@ def build(
         observers=witness.observers(),
     )
     exposition = Exposition(metrics, lambda: each_row(fleet.workers.values(), tokenizers.mode))
-    sight = (OwnSight if team is None else team.sight)(exposition, rows)
-    crew = Alone(fleet, membership) if team is None else team.crew(fleet, membership)
+    metrics.share, crew = company.share, company.crew(membership)
     control = control_app(
         fleet,
         Explainer(fleet, planner, judge, front.wishes),
-        sight,
+        company.sight(exposition, rows),
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         lifespan=lifespan,
@@ -192,7 +185,7 @@ def build(
         door=front.door,
     )
     return edge, Live(
-        weights, limits, breaker_rules, retries, admission, membership, discovery, front, _index(team)
+        weights, limits, breaker_rules, retries, admission, membership, discovery, front, company.index
     )
 
 
@@ -258,25 +251,10 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _sharing(team: Team | None, fleet: Fleet, front: Front) -> Sharing | None:
-    """Return what tells others of this process and hears them, where there are any."""
-    if team is None:
-        return None
-    spending = KeySpending(front.ring) if front.door is not None else None
-    sharing = Sharing(fleet.ranks, team.seat.router, team.seat.sender, spending)
-    team.share(sharing)
-    return sharing
-
-
-def _changed(loop: asyncio.AbstractEventLoop, admission: Admission, sharing: Sharing | None) -> None:
+def _changed(loop: asyncio.AbstractEventLoop, admission: Admission, company: Company) -> None:
     """Have those look again for whom it matters which workers there are."""
-    if sharing is not None:
-        sharing.changed()
+    company.changed()
     loop.call_soon(admission.advance)
-
-
-def _index(team: Team | None) -> int:
-    return 0 if team is None else team.seat.index
 
 
 class _Stop:
@@ -307,6 +285,7 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     opened or loaded.
     """
     logs.configure(config.log_level, "" if seat is None else f"[{seat.index}] ", config.log_format)
+    check_share(config)
     sources = sources_of(config, os.environ)
     if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")

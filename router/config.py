@@ -23,6 +23,7 @@ from router.fleet import spec
 from router.proxy.route_limits import EXPECTED as ROUTE_LIMITS_FORM
 from router.proxy.route_limits import RouteLimits, parse_route_limits, route_limits_from_mapping
 from router.setting import Given, Kind, Option, Setting, integer, number, one_of, word
+from router.share.address import Address, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,7 @@ POLICY = Kind(
 HEADER = word("the name of a header", "NAME", r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 PATH = word("a path", "PATH", r"[^\0]+")
 OTLP = word("a URL of http or https", "URL", r"https?://[^\s@]+")
+SHARE = Kind("redis:// or rediss:// (or valkey), [[user]:password@]host[:port]", parse_address, "URL")
 ROUTE_LIMITS = Kind(ROUTE_LIMITS_FORM, _read_route_limits, "LIMITS", takes=(str, dict))
 
 
@@ -97,6 +99,23 @@ class Config:
             "processes",
         ),
     ] = 1
+    share: Annotated[
+        Address | None,
+        Setting(
+            SHARE,
+            "Redis or Valkey server over whose publish and subscribe the routers before one fleet tell each "
+            "other of their load; needs kv-router[share]. While it cannot be reached each goes by its own. A "
+            "password is better given as a variable or in the file than as a flag that a process list shows",
+            secret=True,
+        ),
+    ] = None
+    share_channel: Annotated[
+        str,
+        Setting(
+            word("up to 128 letters, digits or any of . : _ / -", "NAME", r"[\w.:/-]{1,128}"),
+            "Channel of --share; only routers with the same one hear each other",
+        ),
+    ] = "kv-router"
     tokenizer: Annotated[
         str | None,
         Setting(

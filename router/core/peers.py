@@ -17,6 +17,7 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core.predicted import EACH
@@ -154,7 +155,9 @@ class Peers:
     def _look(self, name: Name, rank: Rank, now: float) -> float:
         """Return the latest time at which a rank's view may have been reset."""
         looked, resets = self._looked.get(name), rank.view.resets.total()
-        if looked is None or looked.view is not rank.view or looked.resets != resets:
+        if looked is None and not resets:
+            looked = self._looked[name] = _Looked(rank.view, 0, -inf)
+        elif looked is None or looked.view is not rank.view or looked.resets != resets:
             looked = self._looked[name] = _Looked(rank.view, resets, now)
         return looked.since
 

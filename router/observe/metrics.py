@@ -18,6 +18,8 @@ from router.observe.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from router.observe.rows import ShareRow
+
 Stage = Literal["parse", "tokenize", "hash", "match", "choose", "wait", "connect"]
 Counting = Literal["tokens", "pieces"]
 
@@ -138,6 +140,7 @@ class Metrics:
         "retries",
         "retries_refused",
         "serving",
+        "share",
         "stages",
         "token_checks",
         "turned_away",
@@ -158,6 +161,7 @@ class Metrics:
         self.policy_failures: Callable[[], int] = int
         self.stages: dict[Stage, Histogram] = {name: Histogram(STAGE_SECONDS) for name in get_args(Stage)}
         self.delays = Histogram(DELAY_SECONDS)
+        self.share: Callable[[], ShareRow | None] = _alone
         self.token_checks: dict[str, int] = {}
         self.record: Record | None = None
         self.clients: Callable[[], Mapping[tuple[str, str], int]] = dict
@@ -205,3 +209,7 @@ class Metrics:
         counts = self.of(model)
         counts.prompt_tokens += prompt_tokens
         counts.overlap_tokens += overlap_tokens
+
+
+def _alone() -> None:
+    """Nothing is shared with other routers."""

@@ -100,7 +100,8 @@ class WorkerRow:
 
     `tokens` is where its prompts' token ids come from (`prompts.store` names the modes), `tokens_why` why it
     is not the best. `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a
-    first token) are what this router has sent there, over all ranks. `refusals` counts its own answers 429
+    first token) are what this router has sent there, over all ranks, `others_requests` and `others_tokens`
+    what other routers have (--share). `refusals` counts its own answers 429
     and 503; for `loaded_seconds` more it counts as having too much to do.
     """
 
@@ -117,9 +118,33 @@ class WorkerRow:
     loaded_seconds: float = 0.0
     inflight_requests: int = 0
     inflight_tokens: int = 0
+    others_requests: int = 0
+    others_tokens: int = 0
     ranks: list[RankRow] = field(default_factory=list)
 
 
-def workers_json(rows: Iterable[WorkerRow]) -> bytes:
-    """Return the body of GET /workers."""
-    return msgspec.json.encode({"workers": list(rows)})
+@dataclass(slots=True, kw_only=True)
+class ShareRow:
+    """What is shared with other routers over `channel` (--share); `why` not, while it is not connected.
+
+    `routers`: others that are heard now. Messages, and their bytes, since the start: `sent`, `heard`,
+    `dropped` for want of a connection or of room, `lost` on the way to here, and `undecodable` ones.
+    """
+
+    channel: str
+    connected: bool
+    why: str = ""
+    routers: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    heard: int = 0
+    heard_bytes: int = 0
+    dropped: int = 0
+    lost: int = 0
+    undecodable: int = 0
+
+
+def workers_json(rows: Iterable[WorkerRow], share: ShareRow | None = None) -> bytes:
+    """Return the body of GET /workers; with what is shared, where anything is."""
+    body = {"workers": list(rows)}
+    return msgspec.json.encode(body if share is None else body | {"share": share})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from router.observe.rows import WorkerRow, workers_json
+from router.observe.rows import ShareRow, WorkerRow, workers_json
 
 if TYPE_CHECKING:
     from router.observe.exposition import Exposition
 
 Rows = Callable[[], list[WorkerRow]]
+Share = Callable[[], ShareRow | None]
 
 
 class Sight(Protocol):
@@ -26,9 +27,10 @@ class Sight(Protocol):
 class OwnSight:
     """A router of one process shows what that sees."""
 
-    def __init__(self, exposition: Exposition, rows: Rows) -> None:
+    def __init__(self, exposition: Exposition, rows: Rows, share: Share) -> None:
         self._exposition = exposition
         self._rows = rows
+        self._share = share
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """See `Sight`."""
@@ -36,4 +38,4 @@ class OwnSight:
 
     async def workers(self) -> bytes:
         """See `Sight`."""
-        return workers_json(self._rows())
+        return workers_json(self._rows(), self._share())

@@ -7,10 +7,11 @@ from router.observe.families.loads import LOADS
 from router.observe.families.process import PROCESS
 from router.observe.families.ranks import RANKS
 from router.observe.families.requests import REQUESTS
+from router.observe.families.share import SHARE
 from router.observe.families.times import TIMES
 from router.observe.families.workers import WORKERS
 
-METRICS = (*REQUESTS, *TIMES, *CACHE, *WORKERS, *RANKS, *LOADS, *PROCESS)
+METRICS = (*REQUESTS, *TIMES, *CACHE, *WORKERS, *RANKS, *LOADS, *PROCESS, *SHARE)
 
 
 def metric_table() -> str:

@@ -27,7 +27,7 @@ class Mail:
         loop: asyncio.AbstractEventLoop,
         inbox: socket.socket,
         others: Sequence[socket.socket],
-        on_message: Callable[[bytes], None],
+        on_message: Callable[[bytes], object],
     ) -> None:
         self.lost = 0
         self._loop = loop

@@ -76,20 +76,24 @@ class Sharing:
         """Take note that a worker has come, gone, or become another."""
         self._ranks = None
 
-    def hear(self, payload: bytes, *, same_clock: bool) -> None:
-        """Take in what a peer has sent; what is no message is counted and dropped."""
+    def hear(self, payload: bytes, *, same_clock: bool) -> bool:
+        """Take in what a peer has sent; what is no message is counted and dropped.
+
+        `same_clock`: it comes from a sibling on this machine. Says whether it was meant to be heard so.
+        """
         try:
             said = decode(payload)
         except ValueError as error:
             if not self.undecodable % 1000:
                 _log.warning("a message of another router or process was not used: %.200s", error)
             self.undecodable += 1
-            return
+            return True
         if (said.router == self.telling.router) is not same_clock or said.sender == self.telling.sender:
-            return  # what siblings say comes from them, and not by a way round
+            return False  # what siblings say comes from them, and not by a way round
         news = self.peers.hear(said, time.monotonic(), same_clock=same_clock)
         if news and same_clock and self._spending is not None:
             self._spending.hear(said.spent)
+        return True
 
     def ranks(self) -> dict[Name, Rank]:
         """Return the fleet's ranks by the names that all routers know them by."""
@@ -112,8 +116,9 @@ class Sharing:
         self._timers["round"] = self._loop.call_later(ROUND_SECONDS, self._round)
         ranks = self.ranks()
         self._send(self.telling.everything((name, rank) for (name, _), rank in ranks.items()))
-        for sender in self.peers.tick(ranks, time.monotonic()):
-            _log.warning("%s is not heard any more: its load counts no longer", sender)
+        silent = self.peers.tick(ranks, time.monotonic())
+        if silent:
+            _log.warning("not heard any more, so that their load counts no longer: %s", ", ".join(silent))
 
     def _spend(self, spending: Spending) -> None:
         self._timers["spent"] = self._loop.call_later(SPENT_SECONDS, self._spend, spending)

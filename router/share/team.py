@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from router.fleet.spec import WorkerSpec
     from router.fleet.worker import Worker
     from router.observe.exposition import Exposition
-    from router.observe.sight import Rows
+    from router.observe.sight import Rows, Share
     from router.share.seat import Seat
     from router.share.sharing import Sharing
 
@@ -92,10 +92,10 @@ class Team:
         self._fleet, self._follower = fleet, Follower(fleet, membership, allowed)
         return TeamCrew(self._line, fleet, membership, allowed)
 
-    def sight(self, exposition: Exposition, rows: Rows) -> TeamSight:
+    def sight(self, exposition: Exposition, rows: Rows, share: Share) -> TeamSight:
         """Return who shows what all processes see."""
         assert self._line is not None  # noqa: S101 - it has joined
-        self._sight = TeamSight(self._line, self.seat.index, exposition, rows)
+        self._sight = TeamSight(self._line, self.seat.index, exposition, rows, share)
         return self._sight
 
     async def start(self) -> None:
@@ -104,8 +104,6 @@ class Team:
         for effect in self._effects:
             await self._follower.follow("", effect)
         self._built.set()
-        if self._sharing is not None:
-            self._sharing.start()
         if self.seat.late:
             await self._until_ready()
 
@@ -117,8 +115,6 @@ class Team:
 
     def close(self) -> None:
         """Leave."""
-        if self._sharing is not None:
-            self._sharing.close()
         if self._mail is not None:
             self._mail.close()
         if self._running is not None:
@@ -209,11 +205,12 @@ class TeamCrew:
 class TeamSight:
     """A `Sight` of several processes; of those that do not answer in time, what is known of them."""
 
-    def __init__(self, line: Line, index: int, exposition: Exposition, rows: Rows) -> None:
+    def __init__(self, line: Line, index: int, exposition: Exposition, rows: Rows, share: Share) -> None:
         self._line = line
         self._index = index
         self._exposition = exposition
         self._rows = rows
+        self._share = share
 
     async def own(self, what: str) -> Figures | list[WorkerRow]:
         """Return what this process has to show of one kind."""
@@ -235,7 +232,7 @@ class TeamSight:
             rows |= _ROWS.decode(await _ask(self._line, "rows", None, SHOW_SECONDS))
         except RouterError:
             _log.warning("GET /workers shows one process: the others could not be asked")
-        return workers_json(merged_rows([rows[index] for index in sorted(rows)]))
+        return workers_json(merged_rows([rows[index] for index in sorted(rows)]), self._share())
 
 
 def _forget(answer: asyncio.Future[msgspec.Raw]) -> None:

@@ -3,7 +3,8 @@
 `told`: one request entered, its first token and its end, in us; once as a router does that is alone, once as
 one that tells others; the same for the prediction of a prompt of 64 blocks. `message`: what it takes to make
 and to take in one, by the ranks in it. `seen`: from a request's entry in one process to the load in another,
-over the sockets of `--processes`, in ms; a message is made 5 ms after the first change that is in it.
+over the sockets of `--processes` and over a Redis on this machine, in ms; a message is made 5 ms after the
+first change that is in it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from router.core.said import decode
 from router.core.telling import Telling
 from router.core.view import View
 from tests.core.test_peers import blocks
+from tests.share.test_channel import two_routers
 from tests.share.test_sharing import Process, connected
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from router.core.accounts import Accounts
 
 REQUESTS, ROUNDS, BLOCKS, SEEN = 20_000, 7, 64, 200
+LOOK_SECONDS = 0.001
 
 
 def ranks_of(count: int) -> dict[tuple[str, int], Rank]:
@@ -113,32 +116,47 @@ def main() -> None:
     for count in (1, 8, 64, 500):
         make, take, size = messages(count)
         print(f"{count:>24} {make:>8.1f} {take:>8.1f} {size:>8}")
-    lags = uvloop.run(seen())
-    shown = " ".join(f"{quantiles(lags, n=100)[at] * 1e3:>8.2f}" for at in (49, 98))
-    print(f"\n{'ms until seen by':>24} {'p50':>8} {'p99':>8}\n{'another process':>24} {shown}")
+    print(f"\n{'ms until seen by':>24} {'p50':>8} {'p99':>8}")
+    for what, lags in (
+        ("another process", uvloop.run(by_process())),
+        ("another router", uvloop.run(by_router())),
+    ):
+        points = quantiles(lags, n=100)
+        print(f"{what:>24} {points[49] * 1e3:>8.2f} {points[98] * 1e3:>8.2f}")
 
 
-async def known(process: Process, requests: int) -> None:
-    """Return once a process knows of so many requests of its peers."""
+async def known(rank: Rank, requests: int) -> None:
+    """Return once so many requests of peers are known of at a rank."""
     until = time.monotonic() + 10
-    while process.rank.load.peer_requests != requests:
-        assert time.monotonic() < until, "the other process is not heard"
-        await asyncio.sleep(0)
+    while rank.load.peer_requests != requests:
+        assert time.monotonic() < until, "the other one is not heard"
+        await asyncio.sleep(LOOK_SECONDS)
 
 
-async def seen() -> list[float]:
-    """Return how long it takes until another process knows of a request, in seconds."""
-    one, two = Process("1"), Process("2")
+async def seen(accounts: Accounts, here: Rank, there: Rank) -> list[float]:
+    """Return how long it takes until a request is known there, in seconds."""
     lags = []
-    with connected(one, two):
-        for _ in range(SEEN):
-            began = time.perf_counter()
-            ticket = one.sharing.accounts.open(one.rank.load, 100)
-            await known(two, 1)
-            lags.append(time.perf_counter() - began)
-            ticket.close()
-            await known(two, 0)
+    for _ in range(SEEN):
+        began = time.perf_counter()
+        ticket = accounts.open(here.load, 100)
+        await known(there, 1)
+        lags.append(time.perf_counter() - began)
+        ticket.close()
+        await known(there, 0)
     return lags
+
+
+async def by_process() -> list[float]:
+    """Tell another process of the router."""
+    one, two = Process("1"), Process("2")
+    with connected(one, two):
+        return await seen(one.sharing.accounts, one.rank, two.rank)
+
+
+async def by_router() -> list[float]:
+    """Tell another router, over a Redis on this machine."""
+    async with two_routers() as (_, one, two):
+        return await seen(one.sharing.accounts, one.rank, two.rank)
 
 
 if __name__ == "__main__":

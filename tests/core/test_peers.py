@@ -204,6 +204,15 @@ def test_what_was_predicted_before_a_reset_is_not_believed_after_it(same_clock: 
     assert here.reach(range(40)) == 0
 
 
+def test_nor_is_it_by_one_who_has_never_looked_at_the_view() -> None:
+    here, there = Side("a"), Side("b")
+    there.predict(range(40))
+    there.telling.accounts.open(there.first.load, 40)
+    here.first.view.reset("all_blocks_cleared")
+    here.hear(there.changes())
+    assert here.reach(range(40)) == 0
+
+
 def test_a_prediction_of_after_a_reset_is_believed() -> None:
     here, there = Side("a"), Side("b")
     here.first.view.reset("all_blocks_cleared")

@@ -166,6 +166,8 @@ ROUTER = (
         ("processes", "process_restarts", "process_silences"),
     ),
     Panel("Builds", ("build_info",), ("instance", "version", "python"), drawing="table"),
+    Panel("Routers that share load", ("share_connected", "share_routers"), ("instance",)),
+    Panel("Messages between routers", ("share_messages", "share_bytes"), ("outcome",)),
 )
 ROWS = {
     "Overview": OVERVIEW,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from router.core.index import IndexSize
 from router.observe.metrics import Metrics
-from router.observe.rows import BreakerRow, EngineLoadRow, RankRow, WorkerRow
+from router.observe.rows import BreakerRow, EngineLoadRow, RankRow, ShareRow, WorkerRow
 
 URL = "http://[::1]:30000"
 
@@ -20,6 +20,7 @@ def counts() -> Metrics:
     metrics.serving = lambda: {"m": True, "gone": False}
     metrics.waiting = lambda: {"m": 3}
     metrics.queue_limit = lambda: 10
+    metrics.share = lambda: ShareRow(channel="kv-router", connected=True, routers=1, sent=5, heard=4)
     metrics.errors["worker"] += 2
     metrics.decided(0.00001, 0.00001, 0.00002)
     metrics.chosen("m", "kv", 64, 100)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from router.observe.rows import RankRow, WorkerRow, workers_json
+from router.observe.rows import RankRow, ShareRow, WorkerRow, workers_json
 
 
 def test_a_worker_is_shown_with_exactly_these_keys() -> None:
@@ -25,6 +25,8 @@ def test_a_worker_is_shown_with_exactly_these_keys() -> None:
                 "loaded_seconds": 0.0,
                 "inflight_requests": 0,
                 "inflight_tokens": 0,
+                "others_requests": 0,
+                "others_tokens": 0,
                 "ranks": [
                     {
                         "rank": 0,
@@ -58,3 +60,8 @@ def test_a_worker_is_shown_with_exactly_these_keys() -> None:
             }
         ]
     }
+
+
+def test_what_is_shared_is_shown_where_anything_is() -> None:
+    shown = msgspec.json.decode(workers_json([], ShareRow(channel="c", connected=False, why="refused")))
+    assert (shown["workers"], shown["share"]["why"], shown["share"]["routers"]) == ([], "refused", 0)
