@@ -68,7 +68,9 @@ POLICY = Kind(
 HEADER = word("the name of a header", "NAME", r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 PATH = word("a path", "PATH", r"[^\0]+")
 OTLP = word("a URL of http or https", "URL", r"https?://[^\s@]+")
-SHARE = Kind("redis:// or rediss:// (or valkey), [[user]:password@]host[:port]", parse_address, "URL")
+SHARE = Kind(
+    "redis://[[user]:password@]host[:port], or rediss://, valkey://, valkeys://", parse_address, "URL"
+)
 ROUTE_LIMITS = Kind(ROUTE_LIMITS_FORM, _read_route_limits, "LIMITS", takes=(str, dict))
 
 

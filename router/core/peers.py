@@ -7,7 +7,7 @@ events settle it, and it dies with a reset of the view.
 
 What was predicted before a reset must not be entered after it. Every prediction carries the sender's clock;
 for a peer on the same machine that is our clock, for another its least delay so far makes it ours, which can
-make it look older, never newer by more than the fastest message took. A view whose count of resets is another
+make it look older, never newer by more than a fast message takes. A view whose count of resets is another
 one than when last looked at counts as reset now: later than it was.
 """
 
@@ -37,6 +37,8 @@ NOTHING = 0, 0, 0
 AGE_SECONDS = 2.0
 # A network's delays vary; what another machine predicted so shortly after a reset is left out.
 REMOTE_SLACK_SECONDS = 0.05
+# How fast another machine's clock may fall behind ours, as a share of the time.
+_DRIFT = 0.001
 _MOST_PEERS = 1024
 
 
@@ -70,6 +72,7 @@ class Peers:
     def __init__(self, find: Find) -> None:
         self.heard = self.lost = self.stale = 0
         self._find = find
+        self._ticked = 0.0
         self._peers: dict[str, _Peer] = {}
         self._sums: defaultdict[Name, list[int]] = defaultdict(lambda: [0, 0])
         self._looked: dict[Name, _Looked] = {}
@@ -99,7 +102,7 @@ class Peers:
             self.stale += 1
             return False
         self._peers[said.sender] = peer
-        peer.lag = min(peer.lag, lag)
+        peer.lag = min(peer.lag + _DRIFT * (now - peer.heard), lag)
         self._take(said, peer, now, 0.0 if same_clock else REMOTE_SLACK_SECONDS)
         return True
 
@@ -171,7 +174,9 @@ class Peers:
         for name, rank in ranks.items():
             self._look(name, rank, now)
             rank.load.hear(*self._sums.get(name, (0, 0)))
-        silent = [name for name, peer in self._peers.items() if now - peer.heard > AGE_SECONDS]
+        # When we have not been awake ourselves, what peers have told is still to be read.
+        awake, self._ticked = now - self._ticked < AGE_SECONDS / 2, now
+        silent = [name for name, peer in self._peers.items() if awake and now - peer.heard > AGE_SECONDS]
         for sender in silent:
             self.forget(sender)
         return silent

@@ -147,11 +147,28 @@ def test_a_peer_that_leaves_or_is_silent_counts_nothing(leaves: bool) -> None:
     if leaves:
         here.hear([there.telling.farewell()])
     else:
-        assert here.tick(later=AGE_SECONDS + 0.1) == ["b"]
+        assert here.tick(later=AGE_SECONDS + 0.1) == []  # it was itself asleep
+        assert here.tick(later=AGE_SECONDS + 0.2) == ["b"]
     assert load(here.first) == (7, 1)
     assert here.peers.senders() == []
     own.close()
     assert load(here.first) == (0, 0)
+
+
+def test_a_clock_that_falls_behind_is_followed() -> None:
+    here = Side("a")
+    for number in range(1, 2000):
+        said = Said(VERSION, "other", "b", number, 1000.0 + 59.99 * number, 0, ends_round=True)
+        assert here.peers.hear(said, 60.0 * number, same_clock=False)
+    assert here.peers.stale == 0
+
+
+def test_a_message_that_was_long_on_its_way_is_not_taken_for_news() -> None:
+    here = Side("a")
+    for number, late in ((1, 0.0), (2, 0.001), (3, AGE_SECONDS + 0.1)):
+        said = Said(VERSION, "other", "b", number, 1000.0 + number, 0)
+        heard = here.peers.hear(said, number + late, same_clock=False)
+        assert heard is (late < AGE_SECONDS)
 
 
 def test_a_rank_that_is_new_gets_what_is_known_of_it() -> None:
