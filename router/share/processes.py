@@ -38,8 +38,6 @@ def run(config: Config, flags: Flags) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError."""
     logs.configure(config.log_level, form=config.log_format)
     listening = bind_together(config.host, config.port, config.processes)
-    url = shown(listening[0], "http" if config.tls_cert is None else "https")
-    _log.info("listening on %s with %d processes", url, config.processes)
     return asyncio.run(Processes(config, flags, listening).run())
 
 
@@ -74,8 +72,14 @@ class Processes:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._exchange.reload)
-        await asyncio.gather(*(self._keep(index) for index in range(len(self._places))))
+        url = shown(self._places[0].listening, "http" if self._config.tls_cert is None else "https")
+        await asyncio.gather(self._tell(url), *(self._keep(index) for index in range(len(self._places))))
         return next((code for code in self._codes if code), 0)
+
+    async def _tell(self, url: str) -> None:
+        """Say where clients find the router, once the first process has found nothing wrong."""
+        if await self._exchange.joined(self._stopping):
+            _log.info("listening on %s with %d processes", url, len(self._places))
 
     async def _keep(self, index: int) -> None:
         """Have one place taken until all is to stop."""
