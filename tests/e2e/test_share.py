@@ -73,7 +73,11 @@ async def test_two_routers_see_each_others_load_and_do_without_when_they_cannot(
 
         await server.start()
         await all_see([two], 3)
-        assert (await shared(two))["connected"] is True
+
+        async def connected() -> bool:
+            return bool((await shared(two))["connected"])
+
+        await until_awaited(connected, "a router that tells again")
         for task in streams:
             task.cancel()
         await all_see((one, two), 0)

@@ -151,6 +151,8 @@ ROUTER = (
     Panel("CPU", ("cpu_seconds",), unit="percentunit"),
     Panel("Memory", ("resident_memory_bytes", "virtual_memory_bytes", "index_bytes", "held_bytes")),
     Panel("Blocks in the index", ("index_blocks",)),
+    Panel("Records", ("record_state",), ("state",), how="max"),
+    Panel("Records written", ("record_bytes",)),
     Panel("Blocks forgotten for want of room", ("index_evicted_blocks",)),
     Panel("Open files", ("open_fds", "max_fds"), how="max"),
     Panel("Threads", ("threads",)),
