@@ -75,6 +75,12 @@ OPTIONS = [
     _count("chunk_tokens", 8192, "Most tokens of one prefill batch."),
     _count("max_running", 256, "Most requests decoded at once, per rank."),
     click.option("--bigram", is_flag=True, help="Cache token pairs, as EAGLE and MTP models do (SGLang)."),
+    click.option(
+        "--cache-report/--no-cache-report",
+        default=True,
+        help="Say how much of a prompt was cached (SGLang: --enable-cache-report; vLLM: "
+        "--enable-prompt-tokens-details).",
+    ),
     click.option("--events/--no-events", default=True, help="Publish KV events."),
     click.option(
         "--kv-port", type=_PORT, default=0, help="Event port of rank 0, rank r uses r more; 0: any."

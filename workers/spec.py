@@ -41,7 +41,7 @@ class WorkerSpec:
     `hash_form` and `event_shape`: what is on the wire, see `engine.wire`. `loop`: see `engine.loops`; the
     prefill and decode ones make one half of a pair, whose KV travels at `transfer_bandwidth` bytes/s, asked
     for at `bootstrap_port` (SGLang's bootstrap server, vLLM's side channel); each half waits `pair_seconds`
-    for the other.
+    for the other. `cache_report`: answers say how many of their prompt's tokens were cached.
     """
 
     engine: EngineName = "sglang"
@@ -70,6 +70,7 @@ class WorkerSpec:
     pair_seconds: float = 300.0
     hash_form: Literal["int", "bytes"] = "int"
     event_shape: Literal["map", "array"] = "map"
+    cache_report: bool = True
 
     def __post_init__(self) -> None:
         check(self)

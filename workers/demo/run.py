@@ -85,6 +85,7 @@ async def _stay(client: Upstream, workers: Sequence[str]) -> None:
     say(f"  router   {client.url}  (/workers, /explain, /metrics, /v1/models)")
     for url in workers:
         say(f"  worker   {url}")
+    say(f"  look     open {client.url}/ in a browser, or: kv-router top --url {client.url}")
     say("  try      curl -s " + client.url + "/workers")
     say(
         f"           curl -s {client.url}/v1/completions -H 'content-type: application/json' "

@@ -52,7 +52,7 @@ def usage(edge: Edge, generation: Generation, *, chat: bool) -> dict[str, Any]:
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "prompt_tokens_details": {"cached_tokens": cached} if edge.spec.cache_report else None,
         }
     size = edge.spec.page_size
     created = sum(request.prompt_tokens // size * size for request in prompts) - cached
@@ -64,7 +64,9 @@ def usage(edge: Edge, generation: Generation, *, chat: bool) -> dict[str, Any]:
             "cached_tokens": cached,
             "created_cache_tokens": created if chat else None,
             "multimodal_tokens": None,
-        },
+        }
+        if edge.spec.cache_report
+        else None,
         "completion_tokens_details": None,
     }
 
