@@ -23,8 +23,10 @@ from router.api.control import control_app
 from router.api.dispatch import Dispatcher
 from router.api.edge import Edge
 from router.api.explain import Explainer
+from router.api.page import has_page
 from router.api.planner import Planner
 from router.api.retries import Retries
+from router.api.watch import Watch
 from router.assembly import fleet_of
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
 from router.fleet.allowed import Allowed
@@ -37,9 +39,11 @@ from router.front import Front
 from router.listening import listen, shown
 from router.live import Live
 from router.observe import logs
+from router.observe.decisions import Decisions
 from router.observe.delay import LoopDelay
 from router.observe.exposition import Exposition
 from router.observe.metrics import Metrics
+from router.observe.seen import Seen, look
 from router.pairs.choice import Judge
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
@@ -52,7 +56,7 @@ from router.share.team import Team
 from router.witness import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from types import FrameType
 
     from fastapi import FastAPI
@@ -75,10 +79,12 @@ def build(
     sources: Sequence[Source],
     witness: Witness,
     team: Team | None = None,
+    *,
+    page: bool,
 ) -> tuple[Edge, Live]:
     """Return the application, and what of it takes other settings; needs a running loop.
 
-    `team`: it is that of one of several processes.
+    `team`: it is that of one of several processes. `page`: with one that shows the fleet.
     """
     metrics = Metrics()
     limits, weights, breaker_rules = limits_of(config), weights_of(config), breaker_rules_of(config)
@@ -169,16 +175,18 @@ def build(
     control = control_app(
         fleet,
         Explainer(fleet, planner, judge, front.wishes),
-        company.sight(exposition, rows),
+        sight := company.sight(exposition, rows),
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         lifespan=lifespan,
+        page=page,
     )
     if config.admin_key is not None:
         control.include_router(admin_routes(fleet, crew, config.admin_key))
     edge = Edge(
         completions,
         control,
+        _watch(config, team, fleet, completions, partial(look, sight, metrics, config.policy), front),
         leaving=fleet.leave,
         stopping=fleet.stop_waiting,
         forwarding=front.forwarding,
@@ -204,6 +212,18 @@ def _let_see(
     metrics.queue_limit, metrics.held_bytes = (lambda: admission.most_waiting), (lambda: bodies.held)
     if front.door is not None:
         metrics.clients = front.door.counts
+
+
+def _watch(
+    config: Config,
+    team: Team | None,
+    fleet: Fleet,
+    completions: Completions,
+    seen: Callable[[str], Awaitable[Seen]],
+    front: Front,
+) -> Watch:
+    process = "" if team is None else f"{team.seat.index + 1} of {config.processes}"
+    return Watch(partial(seen, process), Decisions(), fleet.roster.resets, front.door, completions)
 
 
 class Server(uvicorn.Server):
@@ -335,7 +355,10 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, front.reload)
     if team is not None:
         await team.join(stop.as_if_told)
-    edge, live = build(config, tokenizers, front, sources, witness, team)
+    page = has_page(config.dashboard, listening.getsockname()[0])
+    if page and team is None:
+        _log.info("the fleet is shown at /")
+    edge, live = build(config, tokenizers, front, sources, witness, team, page=page)
     reload = Reload(config, live, flags, os.environ)
     loop.add_signal_handler(signal.SIGHUP, reload.now)
     if team is not None and team.seat.late:

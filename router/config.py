@@ -437,6 +437,13 @@ class Config:
             "extra kv-router[otel]. The variables OTEL_* hold, too",
         ),
     ] = None
+    dashboard: Annotated[
+        str,
+        Setting(
+            one_of(("auto", "off", "on")),
+            "The page at / that shows the fleet; auto is on where --host is an address of this machine alone",
+        ),
+    ] = "auto"
     log_level: Annotated[
         str, Setting(one_of(("debug", "info", "warning", "error")), "Least severe lines logged on stderr")
     ] = "info"

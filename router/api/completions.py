@@ -67,6 +67,14 @@ class Completions:
         self._observers = observers
         self._loop = asyncio.get_running_loop()
 
+    def attach(self, observer: Observer) -> None:
+        """Tell one more observer of the requests that begin from now on."""
+        self._observers = (*self._observers, observer)
+
+    def detach(self, observer: Observer) -> None:
+        """Tell it of no more."""
+        self._observers = tuple(other for other in self._observers if other != observer)
+
     async def serve(self, kind: Kind, cycle: Cycle, client: Client | None = None) -> None:
         """Answer one request, of a `client` where that is known; raises nothing."""
         exchange = self._exchange(kind, cycle)

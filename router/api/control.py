@@ -16,6 +16,7 @@ from router import __version__
 from router.api.answers import error_answer
 from router.api.explain import Explainer
 from router.api.openapi import body_of, document
+from router.api.page import add_page
 from router.errors import BadRequest, NoRoute, NoWorker, RouterError, WrongMethod
 from router.fleet.fleet import Fleet
 from router.observe.sight import Sight
@@ -33,8 +34,9 @@ def control_app(
     max_body_bytes: int,
     bodies: BodyBudget,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+    page: bool,
 ) -> FastAPI:
-    """Return the application."""
+    """Return the application, with the `page` that shows the fleet or without."""
     app = FastAPI(
         title="kv-router",
         version=__version__,
@@ -60,6 +62,8 @@ def control_app(
         finally:
             bodies.give_back(len(body))
 
+    if page:
+        add_page(app)
     _add_error_handlers(app)
     return app
 

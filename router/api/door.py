@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.api.page import PAGE_PATHS
 from router.errors import NotAllowed
 
 if TYPE_CHECKING:
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
     from router.api.keys import Client, Keyring
     from router.proxy.headers import Field
 
-# What carries no prompt and says nothing of the fleet; probes and scrapers have no keys.
-_OPEN = frozenset({"/health", "/ready", "/openapi.json"})
+# What carries no prompt and says nothing of the fleet; probes and scrapers have no keys, and the page asks
+# for one by itself.
+_OPEN = frozenset({"/health", "/ready", "/openapi.json", *PAGE_PATHS})
 _METRICS = "/metrics"
 # They have a key of their own.
 _ADMIN = "/admin/"
@@ -41,6 +43,10 @@ class Door:
     def is_open(self, path: str) -> bool:
         """Whether a path of the control surface needs no key."""
         return path in self._open or path.startswith(_ADMIN)
+
+    def knows(self, fields: Iterable[Field]) -> bool:
+        """Whether a request that was let in still would be; counts nothing."""
+        return self._ring.client_of(fields) is not None
 
     def admit(self, fields: Iterable[Field], *, counted: bool = True) -> Client:
         """Return whose request it is; raises NotAllowed, and RateLimited when it is `counted`. About 1 us."""

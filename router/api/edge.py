@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from router.api.answers import error_answer
 from router.api.routes import ROUTED, is_other
+from router.api.watch import PATH as WATCH
 from router.errors import RouterError, WrongMethod
 from router.prompts.request import Kind
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from router.api.completions import Completions
     from router.api.door import Door
+    from router.api.watch import Watch
     from router.proxy.asgi import Message, Receive, Send
     from router.proxy.cycle import Cycle, Handler
     from router.proxy.forwarding import Forwarding
@@ -31,16 +33,17 @@ if TYPE_CHECKING:
 class Edge:
     """An application for `EdgeProtocol`.
 
-    `leaving` is to be called once the router knows that it will stop, `stopping` once no more requests are
-    taken. `door` is None where no keys are asked for.
+    `leaving` is to be called once the router knows that it will stop. `stopping` is called once no more
+    requests are taken. `door` is None where no keys are asked for.
     """
 
-    __slots__ = ("_control", "_door", "_other", "_routes", "forwarding", "leaving", "stopping")
+    __slots__ = ("_control", "_door", "_other", "_routes", "_stopping", "_watch", "forwarding", "leaving")
 
     def __init__(
         self,
         completions: Completions,
         control: ASGIApp,
+        watch: Watch,
         *,
         leaving: Callable[[], None],
         stopping: Callable[[], None],
@@ -49,16 +52,22 @@ class Edge:
     ) -> None:
         self._control = control
         self._door = door
+        self._watch = watch
         self._routes = {path: _served(completions, kind, door) for path, kind in ROUTED.items()}
         self._other = _served(completions, Kind.OTHER, door)
         self.forwarding = forwarding
         self.leaving = leaving
-        self.stopping = stopping
+        self._stopping = stopping
+
+    def stopping(self) -> None:
+        """Let go of who waits or watches; to be called once no more requests are taken."""
+        self._watch.close()
+        self._stopping()
 
     def handler(self, method: bytes, path: str) -> Handler | None:
         """Return what serves a request past ASGI, if it is one to route; one lookup when hot."""
         if method != b"POST":
-            return None
+            return self._watch.serve if path == WATCH and method == b"GET" else None
         handler = self._routes.get(path)
         if handler is None and is_other(path):
             return self._other
@@ -84,6 +93,8 @@ class Edge:
                 return error
         if path in self._routes:
             return WrongMethod(f"{path} takes POST, not {method}", allow="POST")
+        if path == WATCH:
+            return WrongMethod(f"{path} takes GET, not {method}", allow="GET")
         return None
 
 

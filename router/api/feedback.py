@@ -52,6 +52,10 @@ class Feedback:
             cached = None
         if story is not None:
             story.reported(prompt_tokens, cached)
+        rank = candidate.rank
+        rank.answered += 1
+        rank.prompt_tokens += plan.prompt.count
+        rank.cached_tokens += candidate.overlap_tokens if cached is None else cached
         self._stored(candidate, plan.prompt.count - cached if cached is not None else None)
         counts = self._metrics.of(plan.route.model)
         counts.finished(candidate.overlap_tokens, plan.prompt.count, cached)

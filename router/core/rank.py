@@ -23,7 +23,8 @@ class Rank:
     is shared by the ranks of a worker. `owner` is whatever the fleet keeps the worker as; it stays reachable
     from a request that is under way when the worker has left. `adapters`: LoRA adapters of the requests sent
     there, the latest first. `said` is the engine's last word on its load, None when there is none of late.
-    `name` is the same in every router and at every start.
+    `name` is the same in every router and at every start. `answered` requests, the tokens of their prompts,
+    and those of them that were cached: as the engine said, as expected where it did not.
     """
 
     worker: str
@@ -35,6 +36,9 @@ class Rank:
     owner: Any = None
     adapters: list[str] = field(default_factory=list)
     said: Word | None = None
+    answered: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     name: bytes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ from router.core.wire import Batch, Cleared, Hash, Removed, Stored
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from router.core.index import Index
     from router.core.rooms import Run
@@ -60,13 +60,18 @@ class View:
         predicted_ttl: float = 30.0,
         predicted_bound: int = 65_536,
         orphan_bound: int = 65_536,
+        on_reset: Callable[[str], object] | None = None,
     ) -> None:
-        """`block_size` in tokens, None until an event tells; `predicted_ttl` in seconds, bounds in blocks."""
+        """`block_size` in tokens, None until an event tells; `predicted_ttl` in seconds, bounds in blocks.
+
+        `on_reset` is told the cause of each reset.
+        """
         self.model = model
         self.block_size = block_size
         self.bigram = bigram
         self.counts_copies = counts_copies
         self._index = index
+        self._on_reset = on_reset
         self.slot = index.take_slot()
         self.predicted = Predicted(index, self.slot, ttl=predicted_ttl, bound=predicted_bound)
         self.orphans = Orphans(orphan_bound)
@@ -149,6 +154,8 @@ class View:
     def reset(self, cause: str) -> None:
         """Forget every block of every tier, predicted ones too, in O(1); the cause is counted."""
         self.resets[cause] += 1
+        if self._on_reset is not None:
+            self._on_reset(cause)
         old_slot, self.slot = self.slot, self._index.take_slot()
         self._retire(old_slot)
         self._begin()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from router.errors import WorkerExists
 from router.fleet.supervisor import Supervisor
 from router.fleet.worker import Worker
+from router.observe.resets import MOST, Resets
+from router.observe.ring import Ring
 from router.proxy.limits import Limits
 from router.proxy.origin import parse_origin
 from router.streams.turns import Turns
@@ -32,7 +34,10 @@ Place: TypeAlias = tuple[str, int, bool, bytes]
 
 
 class Roster:
-    """`workers` by URL, in the order they came. `on_change` is called whenever one of them changes."""
+    """`workers` by URL, in the order they came. `on_change` is called whenever one of them changes.
+
+    `resets` are the last of all their views, also of workers that have left.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class Roster:
     ) -> None:
         self.workers: dict[str, Worker] = {}
         self._places: dict[Place, Worker] = {}
+        self.resets: Resets = Ring(MOST)
         self._supervisors: dict[str, Supervisor] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
@@ -127,6 +133,7 @@ class Roster:
             breaker=self._breaker,
             turns=self._turns,
             parts=self._parts,
+            resets=self.resets,
         )
 
     def _supervise(self, url: str) -> None:

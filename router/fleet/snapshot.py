@@ -60,6 +60,9 @@ def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
         tokens_why=tokens_why,
         inflight_requests=worker.requests(),
         inflight_tokens=sum(load.own_tokens for load in loads),
+        answered=sum(rank.answered for rank in worker.ranks),
+        prompt_tokens=sum(rank.prompt_tokens for rank in worker.ranks),
+        cached_tokens=sum(rank.cached_tokens for rank in worker.ranks),
         ranks=[_rank_row(worker, rank, stream, now) for rank, stream in pairs],
     )
 

@@ -13,6 +13,7 @@ from router.core.rank import Rank
 from router.engines.detect import ENGINES
 from router.fleet.health import Health
 from router.observe.logs import fields
+from router.observe.resets import note
 from router.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from router.fleet.limits import ViewLimits
     from router.fleet.parts import Parts
     from router.fleet.spec import WorkerSpec
+    from router.observe.resets import Resets
     from router.proxy.upstream import Upstream
     from router.streams.turns import Turns
 
@@ -78,6 +80,7 @@ class Worker:
         breaker: BreakerRules,
         turns: Turns,
         parts: Parts,
+        resets: Resets,
     ) -> None:
         self.spec = spec
         self.url = spec.url
@@ -100,6 +103,7 @@ class Worker:
         self._zmq = zmq_context
         self._turns = turns
         self._parts = parts
+        self._resets = resets
         self._limits = limits
         self._on_change = on_change
 
@@ -243,6 +247,7 @@ class Worker:
             counts_copies=said.engine == "vllm",
             predicted_ttl=limits.predicted_ttl if has_events else limits.approximate_ttl,
             predicted_bound=limits.predicted_bound,
+            on_reset=partial(note, self._resets, self.url, rank),
         )
 
     def _stream(self, rank: int) -> Stream | None:

@@ -38,6 +38,10 @@ class Exposition:
         self._counts = counts
         self._rows = rows
 
+    async def rows(self) -> list[WorkerRow]:
+        """Return all rows; the loop is held as by `render`."""
+        return await _Turn().all(iter(self._rows()), 1)
+
     async def figures(self) -> Figures:
         """Return what there is to see in this process; the loop is held as by `render`."""
         turn = _Turn()

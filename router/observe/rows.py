@@ -101,8 +101,9 @@ class WorkerRow:
     `tokens` is where its prompts' token ids come from (`prompts.store` names the modes), `tokens_why` why it
     is not the best. `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a
     first token) are what this router has sent there, over all ranks, `others_requests` and `others_tokens`
-    what other routers have (--share). `refusals` counts its own answers 429
-    and 503; for `loaded_seconds` more it counts as having too much to do.
+    what other routers have (--share); `answered` requests, the tokens of their prompts and those of them that
+    were cached are counts since the worker said who it is. `refusals` counts its own answers 429 and 503; for
+    `loaded_seconds` more it counts as having too much to do.
     """
 
     url: str
@@ -120,6 +121,9 @@ class WorkerRow:
     inflight_tokens: int = 0
     others_requests: int = 0
     others_tokens: int = 0
+    answered: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     ranks: list[RankRow] = field(default_factory=list)
 
 

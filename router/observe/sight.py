@@ -23,6 +23,9 @@ class Sight(Protocol):
     async def workers(self) -> bytes:
         """Return the body of /workers."""
 
+    async def rows(self) -> list[WorkerRow]:
+        """Return the rows of /workers; other things may be done between two."""
+
 
 class OwnSight:
     """A router of one process shows what that sees."""
@@ -39,3 +42,7 @@ class OwnSight:
     async def workers(self) -> bytes:
         """See `Sight`."""
         return workers_json(self._rows(), self._share())
+
+    async def rows(self) -> list[WorkerRow]:
+        """See `Sight`."""
+        return await self._exposition.rows()

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _STATES = ("failed", "draining", "paused", "starting", "ready")
 _VIEWS = (State.DEGRADED, State.SILENT, State.CONNECTING, State.REPLAYING, State.LIVE)
 _BREAKERS = (BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED)
-_SUMS = ("inflight_requests", "inflight_tokens", "refusals")
+_SUMS = (
+    *("inflight_requests", "inflight_tokens", "refusals"),
+    *("answered", "prompt_tokens", "cached_tokens"),
+)
 
 
 def merged_rows(processes: Sequence[Sequence[WorkerRow]]) -> list[WorkerRow]:

@@ -227,12 +227,19 @@ class TeamSight:
 
     async def workers(self) -> bytes:
         """See `Sight`."""
-        rows = {self._index: self._rows()}
+        return workers_json(await self._together(self._rows()), self._share())
+
+    async def rows(self) -> list[WorkerRow]:
+        """See `Sight`."""
+        return await self._together(await self._exposition.rows())
+
+    async def _together(self, own: list[WorkerRow]) -> list[WorkerRow]:
+        rows = {self._index: own}
         try:
             rows |= _ROWS.decode(await _ask(self._line, "rows", None, SHOW_SECONDS))
         except RouterError:
-            _log.warning("GET /workers shows one process: the others could not be asked")
-        return workers_json(merged_rows([rows[index] for index in sorted(rows)]), self._share())
+            _log.warning("the workers are shown as one process sees them: the others could not be asked")
+        return merged_rows([rows[index] for index in sorted(rows)])
 
 
 def _forget(answer: asyncio.Future[msgspec.Raw]) -> None:

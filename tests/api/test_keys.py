@@ -210,7 +210,7 @@ def test_the_door_counts_whom_it_lets_in() -> None:
 
 def test_only_what_says_nothing_is_open() -> None:
     door = Door(Keyring(), lambda: 0.0, metrics_need_key=False)
-    assert [path for path in ("/health", "/ready", "/metrics", "/openapi.json") if door.is_open(path)]
-    closed = ("/workers", "/explain", "/v1/models", "/nowhere", "/", "/admin", "/health/", "/docs")
+    assert [path for path in ("/", "/health", "/ready", "/metrics", "/openapi.json") if door.is_open(path)]
+    closed = ("/workers", "/explain", "/v1/models", "/nowhere", "/watch", "/page", "/admin", "/docs")
     assert not [path for path in closed if door.is_open(path)]
     assert not Door(Keyring(), lambda: 0.0, metrics_need_key=True).is_open("/metrics")

@@ -27,6 +27,9 @@ def test_a_worker_is_shown_with_exactly_these_keys() -> None:
                 "inflight_tokens": 0,
                 "others_requests": 0,
                 "others_tokens": 0,
+                "answered": 0,
+                "prompt_tokens": 0,
+                "cached_tokens": 0,
                 "ranks": [
                     {
                         "rank": 0,

@@ -1,0 +1,1 @@
+"""The files of the page that shows the fleet; `router.api.page` serves them as they are."""
