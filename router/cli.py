@@ -15,8 +15,9 @@ import click
 from router import __version__
 from router.cli_config import config_commands
 from router.cli_health import health_command
+from router.commands.listed import operator_commands
 from router.config import ALL_OPTIONS, load
-from router.errors import ConfigError
+from router.errors import CommandFailed, ConfigError
 from router.records.commands import record_commands
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from router.setting import Option
 
+EXIT_FAILED = 1
 EXIT_WRONG_USAGE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EPILOG = (
@@ -34,7 +36,7 @@ EPILOG = (
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and leave the process: exit code 2 for anything given wrongly."""
+    """Run the command and leave the process: exit code 2 for anything given wrongly, 1 for what fails."""
     try:
         sys.exit(commands().main(arguments, "kv-router", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         refuse(error.format_message())
     except ConfigError as error:
         refuse(error.message)
+    except CommandFailed as error:
+        refuse(error.message, EXIT_FAILED)
     except click.Abort:
         sys.exit(EXIT_INTERRUPTED)
 
@@ -60,7 +64,13 @@ def commands() -> click.Group:
     )
     group = click.Group(
         "kv-router",
-        commands=[serve, config_commands(), health_command(), *record_commands(_declared)],
+        commands=[
+            serve,
+            config_commands(),
+            health_command(),
+            *operator_commands(),
+            *record_commands(_declared),
+        ],
         help="KV-event router for SGLang and vLLM workers.",
     )
     return click.version_option(__version__, prog_name="kv-router", message="%(prog)s %(version)s")(group)
@@ -90,7 +100,7 @@ def _declared(option: Option) -> click.Option:
     )
 
 
-def refuse(message: str) -> NoReturn:
+def refuse(message: str, code: int = EXIT_WRONG_USAGE) -> NoReturn:
     """Say in one line what is wrong, and leave."""
     sys.stderr.write(f"kv-router: {' '.join(message.split())}\n")
-    sys.exit(EXIT_WRONG_USAGE)
+    sys.exit(code)

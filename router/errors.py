@@ -44,6 +44,12 @@ class ConfigError(RouterError):
     code = "bad_config"
 
 
+class CommandFailed(RouterError):
+    """A command cannot do what it was asked: one line, exit code 1."""
+
+    code = "command_failed"
+
+
 class BadRequest(RouterError):
     """The client's request cannot be understood; the message says what was expected."""
 

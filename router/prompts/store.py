@@ -108,6 +108,14 @@ class TokenizerStore:
         elif upstream is not None:
             self._compare(key, known.tokenizer, upstream, said.started or "")
 
+    async def compared(self, said: Description, upstream: Upstream) -> tuple[str | None, str]:
+        """Do the same and wait for it; return the library's name, None without a tokenizer, and why."""
+        await self.prepare(said, upstream)
+        await asyncio.gather(*self._fetching.values())
+        await asyncio.gather(*self._checks)
+        tokenizer = self.get(said.model, said.engine)
+        return tokenizer.encoder.name if tokenizer else None, self.why(said.model, said.engine)
+
     async def close(self) -> None:
         """Cancel what runs in the background."""
         tasks = [*self._fetching.values(), *self._checks]
