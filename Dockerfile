@@ -2,11 +2,13 @@
 # Everything installed is pinned, with hashes, by deploy/docker/*.lock (made by `make lock`).
 FROM python:3.11-slim-bookworm AS build
 
+# `--build-arg LOCK=epp` for an image that can pick endpoints for Envoy, too.
+ARG LOCK=runtime
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
-COPY deploy/docker/runtime.lock deploy/docker/build.lock deploy/docker/
+COPY deploy/docker/*.lock deploy/docker/
 RUN python -m venv --without-pip /opt/kv-router \
-    && pip --python /opt/kv-router/bin/python install --require-hashes --requirement deploy/docker/runtime.lock
+    && pip --python /opt/kv-router/bin/python install --require-hashes --requirement "deploy/docker/$LOCK.lock"
 RUN python -m venv --without-pip /opt/build \
     && pip --python /opt/build/bin/python install --require-hashes --requirement deploy/docker/build.lock
 COPY pyproject.toml README.md LICENSE ./

@@ -31,6 +31,7 @@ lock: $(STAMP)
 	$(BIN)/uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml $(PINNED) --output-file deploy/docker/runtime.lock
+	$(BIN)/uv pip compile pyproject.toml --extra epp $(PINNED) --output-file deploy/docker/epp.lock
 	echo 'hatchling>=1.27' | $(BIN)/uv pip compile - $(PINNED) --output-file deploy/docker/build.lock
 
 $(STAMP): requirements.lock pyproject.toml

@@ -29,6 +29,8 @@ from router.api.retries import Retries
 from router.api.watch import Watch
 from router.assembly import fleet_of
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
+from router.epp.picker import Picker
+from router.errors import ConfigError
 from router.fleet.allowed import Allowed
 from router.fleet.discovery.discovery import Discovery
 from router.fleet.discovery.reconciler import Reconciler
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from types import FrameType
 
+    import grpc
     from fastapi import FastAPI
 
     from router.config import Config, Flags
@@ -81,8 +84,8 @@ def build(
     team: Team | None = None,
     *,
     page: bool,
-) -> tuple[Edge, Live]:
-    """Return the application, and what of it takes other settings; needs a running loop.
+) -> tuple[Edge, Live, Picker]:
+    """Return the application, what of it takes other settings, and what picks; needs a running loop.
 
     `team`: it is that of one of several processes. `page`: with one that shows the fleet.
     """
@@ -192,8 +195,18 @@ def build(
         forwarding=front.forwarding,
         door=front.door,
     )
-    return edge, Live(
-        weights, limits, breaker_rules, retries, admission, membership, discovery, front, company.index
+    return (
+        edge,
+        Live(weights, limits, breaker_rules, retries, admission, membership, discovery, front, company.index),
+        Picker(
+            fleet,
+            planner,
+            dispatcher,
+            admission,
+            front.wishes,
+            bodies=bodies,
+            most_bytes=config.max_body_bytes,
+        ),
     )
 
 
@@ -358,7 +371,7 @@ async def _serve(
     page = has_page(config.dashboard, listening.getsockname()[0])
     if page and team is None:
         _log.info("the fleet is shown at /")
-    edge, live = build(config, tokenizers, front, sources, witness, team, page=page)
+    edge, live, picker = build(config, tokenizers, front, sources, witness, team, page=page)
     reload = Reload(config, live, flags, os.environ)
     loop.add_signal_handler(signal.SIGHUP, reload.now)
     if team is not None and team.seat.late:
@@ -384,7 +397,23 @@ async def _serve(
         leaving=edge.leaving,
         leave_seconds=config.leave_seconds,
     )
+    picking = await _picking(config, picker, front)
     stop.server = server
     server.should_exit = stop.asked
     await server.serve(sockets=[listening])
     watch.cancel()
+    if picking is not None:
+        await picking.stop(config.grace_seconds)
+
+
+async def _picking(config: Config, picker: Picker, front: Front) -> grpc.aio.Server | None:
+    """Begin to pick endpoints, if that is wanted. Raises ConfigError where it cannot be."""
+    if not config.epp_port:
+        return None
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said in the router's own lines
+    try:
+        from router.epp.server import started  # noqa: PLC0415 - an extra, which few need
+    except ImportError as error:
+        raise ConfigError(f"--epp-port: {error.name} is not installed: expected kv-router[epp]") from None
+    files = front.tls.files if front.tls is not None else None
+    return await started(picker, config.host, config.epp_port, files)

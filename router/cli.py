@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_WRONG_USAGE = 2
+EPP_PORT = "9002"  # as the inference extension has it
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EPILOG = (
     "Every flag is also an environment variable (--probe-seconds is KV_ROUTER_PROBE_SECONDS) and a key of "
@@ -62,10 +63,19 @@ def commands() -> click.Group:
         help="Route requests to the worker where the least work remains.",
         epilog=EPILOG,
     )
+    epp = click.Command(
+        "epp",
+        params=serve.params,
+        callback=_pick,
+        context_settings={"max_content_width": 110},
+        help=f"Pick endpoints for Envoy; the same as serve with --epp-port {EPP_PORT}.",
+        epilog=EPILOG,
+    )
     group = click.Group(
         "kv-router",
         commands=[
             serve,
+            epp,
             config_commands(),
             health_command(),
             *operator_commands(),
@@ -74,6 +84,12 @@ def commands() -> click.Group:
         help="KV-event router for SGLang and vLLM workers.",
     )
     return click.version_option(__version__, prog_name="kv-router", message="%(prog)s %(version)s")(group)
+
+
+def _pick(**typed: str | tuple[str, ...] | None) -> None:
+    if typed["epp_port"] is None and not os.environ.get("KV_ROUTER_EPP_PORT"):
+        typed["epp_port"] = EPP_PORT
+    _serve(**typed)
 
 
 def _serve(**typed: str | tuple[str, ...] | None) -> None:

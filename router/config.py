@@ -540,6 +540,14 @@ class Config:
             "seconds",
         ),
     ] = 30.0
+    epp_port: Annotated[
+        int,
+        Setting(
+            integer(0, 65535),
+            "Port of the endpoint picker, which tells Envoy over gRPC (ext_proc, the Gateway API's inference "
+            "extension) where a request should go; 0 is none; needs kv-router[epp]",
+        ),
+    ] = 0
     worker_file: Annotated[
         str | None,
         Setting(

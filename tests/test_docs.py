@@ -86,7 +86,7 @@ def test_flags_and_settings_in_the_text_are_there(path: Path) -> None:
     for part in ours:
         named = set(re.findall(r"`(--[a-z][a-z-]+)", part))
         foreign = {"--enable-prompt-tokens-details", "--enable-cache-report", "--page-size"}
-        foreign |= {"--data-parallel-size", "--dp-size"}
+        foreign |= {"--data-parallel-size", "--dp-size", "--build-arg"}
         assert named - foreign <= FLAGS
         settings = set(re.findall(r"`([a-z]+_[a-z_]+)[:`]", part)) - {
             "cached_tokens",

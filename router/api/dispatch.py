@@ -17,6 +17,7 @@ from router.api.answers import routed
 from router.api.eligible import computing, fitting, has_pinned, nobody, pinned, with_room
 from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
+from router.api.picking import Pick
 from router.api.refusal import Refused, weigh
 from router.api.tempo import begun, ended
 from router.core.cost import choose
@@ -26,7 +27,7 @@ from router.proxy.headers import laid_over
 from router.proxy.relay import relay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from router.api.admission import Admission
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from router.observe.metrics import Metrics
     from router.observe.story import Story
     from router.pairs.choice import Judge
+    from router.proxy.headers import Field
+
+    Among = Callable[[list[Rank]], list[Rank]]
 
 _OK = 200
 _NONE: frozenset[str] = frozenset()
@@ -110,6 +114,40 @@ class Dispatcher:
             await self._pairs.dispatch(plan, exchange)
         finally:
             admission.leave()
+
+    async def pick(self, plan: Plan, headers: Sequence[Field], among: Among) -> Pick:
+        """Choose for a request that somebody else sends; it counts, and has its place, until `Pick.close`.
+
+        `among` returns those of some ranks that may be chosen. Raises NoWorker, QueueFull.
+        """
+        admission, model = self._admission, plan.route.model
+        if not self._eligible(plan, _NONE):
+            await self._coming(plan)
+        look = partial(self._look_among, plan, among)
+        ranks = admission.take(model, look())
+        if ranks is None:
+            paused = partial(self._fleet.is_paused, plan.request.model)
+            ranks = await admission.wait(model, priority(headers), look, paused)
+        try:
+            candidate = self._choose(plan, ranks, None)
+            keys, ticket = self._enter(plan, candidate, None)
+        except BaseException:
+            admission.leave()
+            raise
+        leave = partial(self._leave_pick, candidate.rank, keys)
+        return Pick(candidate, self._fleet.worker_of(candidate.rank), ticket, leave)
+
+    def _look_among(self, plan: Plan, among: Among) -> list[Rank]:
+        """Return who could take a request; raises NoWorker when those who may never could."""
+        ranks = self._look(plan)
+        found = among(ranks)
+        if ranks and not found:
+            raise nobody(self._fleet, plan)
+        return found
+
+    def _leave_pick(self, rank: Rank, keys: Iterable[int], answered: bool) -> None:
+        self._leave(rank, keys, None, answered=answered)
+        self._admission.leave()
 
     def _look(self, plan: Plan) -> list[Rank]:
         """Return who could take a request that waits; raises NoWorker when there will be nobody."""

@@ -28,17 +28,17 @@ class TlsFiles:
 class ServerTls:
     """What clients see. `context` is to be given to the server; `reload` changes it for new connections."""
 
-    __slots__ = ("_files", "_latest", "context")
+    __slots__ = ("_latest", "context", "files")
 
     def __init__(self, files: TlsFiles) -> None:
-        self._files = files
+        self.files = files
         self.context = self._latest = server_context(files)
         self.context.sni_callback = self._give
 
     def reload(self) -> None:
         """Read the files again; what is wrong is logged, and the certificate stays what it was."""
         try:
-            self._latest = server_context(self._files)
+            self._latest = server_context(self.files)
         except ConfigError as error:
             _log.error("the certificate stays what it was: %s", error.message)
         else:

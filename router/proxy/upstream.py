@@ -107,6 +107,11 @@ class Upstream:
         return response
 
     @property
+    def peer(self) -> tuple[str, int]:
+        """The host or address, and the port, that connections go to."""
+        return self._address, self._origin.port
+
+    @property
     def busy(self) -> int:
         """How many requests are under way."""
         return len(self._open) - len(self._idle)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from shutil import which
 
 
@@ -11,3 +13,10 @@ def program(name: str) -> str:
     found = which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
     assert found is not None, f"{name} is not installed: run `python -m tests.debian`"
     return found
+
+
+def beside(name: str) -> str:
+    """Return the path of a program that a Python package has brought."""
+    found = Path(sys.executable).parent / name
+    assert found.exists(), f"{name} is not installed: it comes with the extra `test`"
+    return str(found)

@@ -42,11 +42,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environ.pop("PYTHONPATH", None)
+    environ |= dict(rest.split("=") for name, rest in BUILD if name == "ARG")
     for name, rest in BUILD:
         if name == "COPY":
             *wanted, to = rest.split()
             for each in wanted:
-                copy(ROOT / each, source / to)
+                for found in sorted(ROOT.glob(each)):
+                    copy(found, source / to)
         if name == "RUN":
             command = rest.replace("/opt/", f"{opt}/")
             ended = subprocess.run(
@@ -138,6 +140,12 @@ def test_its_versions_are_those_that_are_tested(name: str) -> None:
     tested = pins(ROOT / "requirements.lock")
     pinned = pins(ROOT / "deploy" / "docker" / f"{name}.lock")
     assert pinned.items() <= tested.items(), "run make lock"
+
+
+def test_the_image_with_an_endpoint_picker_has_no_other_versions() -> None:
+    pinned = pins(ROOT / "deploy" / "docker" / "epp.lock")
+    assert pins(ROOT / "deploy" / "docker" / "runtime.lock").items() <= pinned.items(), "run make lock"
+    assert "xds-protos" in pinned
 
 
 def test_the_router_itself_requires_few_packages() -> None:

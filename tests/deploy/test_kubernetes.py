@@ -24,7 +24,7 @@ VERSIONS = ("1.27", "1.37")
 EVERYTHING: dict[str, Any] = {
     "image": {"repository": "registry.example/kv-router", "tag": "1"},
     "imagePullSecrets": [{"name": "pull"}],
-    "config": {"kubernetes_namespaces": ["a", "b"], "policy": "random", "uncached_weight": 2},
+    "config": {"kubernetes_namespaces": ["a", "b"], "policy": "random", "epp_port": 9002},
     "env": [{"name": "KV_ROUTER_LOG_LEVEL", "value": "debug"}],
     "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
     "serviceAccount": {"annotations": {"a": "b"}},
@@ -186,6 +186,16 @@ def test_roles_allow_what_discovery_asks_for_and_no_more() -> None:
             }
             assert allowed == {("", "pods"), ("discovery.k8s.io", "endpointslices")}
             assert all(rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"])
+
+
+def test_a_port_of_the_endpoint_picker_is_there_when_it_is_wanted() -> None:
+    for choice, ports in (({}, ["http"]), (EVERYTHING, ["http", "grpc"])):
+        made = objects(choice)
+        (container,) = kind(made, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert [port["name"] for port in container["ports"]] == ports
+        assert [port["targetPort"] for port in kind(made, "Service")["spec"]["ports"]] == ports
+        (rule,) = kind(made, "NetworkPolicy")["spec"]["ingress"]
+        assert [port["port"] for port in rule["ports"]] == ports
 
 
 def test_the_pod_is_the_image_and_what_is_scaled_by_is_a_metric() -> None:

@@ -1,0 +1,81 @@
+"""From a body that Envoy shows to the endpoint that should have it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from router.api.answers import routed
+from router.api.exchange import REQUEST_ID
+from router.api.picking import endpoint_of
+from router.errors import NoWorker
+
+if TYPE_CHECKING:
+    from router.api.admission import Admission
+    from router.api.dispatch import Dispatcher
+    from router.api.picking import Pick
+    from router.api.planner import Planner
+    from router.api.wishes import Wishes
+    from router.core.rank import Rank
+    from router.fleet.fleet import Fleet
+    from router.prompts.request import Kind
+    from router.proxy.body import BodyBudget
+    from router.proxy.headers import Field
+
+
+class Picker:
+    """Chooses as the router does for what it carries itself.
+
+    `most_bytes`: of a body; `bodies`: of all that are held.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        planner: Planner,
+        dispatcher: Dispatcher,
+        admission: Admission,
+        wishes: Wishes,
+        *,
+        bodies: BodyBudget,
+        most_bytes: int,
+    ) -> None:
+        self._fleet = fleet
+        self._planner = planner
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self._wishes = wishes
+        self.bodies = bodies
+        self.most_bytes = most_bytes
+
+    @property
+    def ready(self) -> bool:
+        """Whether one worker can take a request."""
+        return self._fleet.ready
+
+    async def pick(
+        self, kind: Kind, body: bytes, headers: list[Field], among: frozenset[str] | None
+    ) -> tuple[Pick, str]:
+        """Return the choice and its endpoint; the pick must be closed.
+
+        Raises BadRequest, UnknownModel, NoWorker, QueueFull.
+        """
+        wish = self._wishes.of(headers)
+        plan = await self._planner.plan(kind, body or b"{}", wish, self._admission.check(headers))
+        pick = await self._dispatcher.pick(plan, headers, partial(self._with_endpoint, among))
+        endpoint = self._endpoint(pick.candidate.rank)
+        if endpoint is None:
+            pick.close()
+            raise NoWorker("the worker that was chosen has left", retry_after=1)
+        return pick, endpoint
+
+    def told(self, pick: Pick) -> list[Field]:
+        """Return the headers that say in an answer where its request went."""
+        return [field for field in routed(pick.candidate, b"") if field[0] != REQUEST_ID]
+
+    def _with_endpoint(self, among: frozenset[str] | None, ranks: list[Rank]) -> list[Rank]:
+        found = ((rank, self._endpoint(rank)) for rank in ranks)
+        return [rank for rank, endpoint in found if endpoint and (among is None or endpoint in among)]
+
+    def _endpoint(self, rank: Rank) -> str | None:
+        return endpoint_of(self._fleet.worker_of(rank))

@@ -1,0 +1,114 @@
+"""The gRPC side: ext_proc and health checks on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from router.epp.stream import Stream
+from router.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+
+    from router.epp.picker import Picker
+    from router.proxy.tls import TlsFiles
+
+# Names that the protocol gives to checks; "" is the server as a whole.
+_LIVE = frozenset({"", "liveness"})
+_READY = frozenset({"readiness", "envoy.service.ext_proc.v3.ExternalProcessor"})
+_SERVICES = _LIVE | _READY
+_LOOK_SECONDS = 0.2
+# Envoy's own connections are few and long; a message is one piece of a body.
+_OPTIONS = [("grpc.max_receive_message_length", 128 * 2**20), ("grpc.so_reuseport", 1)]
+_log = logging.getLogger(__name__)
+
+
+class _Processor:
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
+
+    async def Process(  # noqa: N802 - the name is the protocol's
+        self, messages: AsyncIterator[ext_proc.ProcessingRequest], _context: object
+    ) -> AsyncIterator[ext_proc.ProcessingResponse]:
+        """Serve one request of Envoy's from its headers to the end of its answer."""
+        stream = Stream(self._picker)
+        try:
+            async for message in messages:
+                for response in await stream.answer(message):
+                    yield response
+        finally:
+            stream.close()
+
+
+class _Health:
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
+
+    async def Check(  # noqa: N802 - see above
+        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext
+    ) -> health_pb2.HealthCheckResponse:
+        """Say whether the process lives, or whether it can pick."""
+        if request.service not in _SERVICES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return self._state(request.service)
+
+    async def List(  # noqa: N802 - see above
+        self, _request: health_pb2.HealthListRequest, _context: object
+    ) -> health_pb2.HealthListResponse:
+        """Say it of all names."""
+        return health_pb2.HealthListResponse(statuses={name: self._state(name) for name in _SERVICES})
+
+    async def Watch(  # noqa: N802 - see above
+        self, request: health_pb2.HealthCheckRequest, _context: object
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """Say it, and again whenever it has changed."""
+        said = None
+        while True:
+            state = self._state(request.service)
+            if state != said:
+                said = state
+                yield state
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _state(self, service: str) -> health_pb2.HealthCheckResponse:
+        states = health_pb2.HealthCheckResponse
+        if service not in _SERVICES:
+            return states(status=states.SERVICE_UNKNOWN)
+        serves = service in _LIVE or self._picker.ready
+        return states(status=states.SERVING if serves else states.NOT_SERVING)
+
+
+async def started(picker: Picker, host: str, port: int, tls: TlsFiles | None) -> grpc.aio.Server:
+    """Return a server that has been started. Raises ConfigError when it cannot listen there."""
+    server = grpc.aio.server(options=_OPTIONS)
+    ext_proc_grpc.add_ExternalProcessorServicer_to_server(_Processor(picker), server)
+    health_pb2_grpc.add_HealthServicer_to_server(_Health(picker), server)
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if tls is None:
+            taken = server.add_insecure_port(where)
+        else:
+            taken = server.add_secure_port(where, _credentials(tls))
+    except RuntimeError:
+        raise ConfigError(f"cannot listen on {where} for --epp-port") from None
+    await server.start()
+    _log.info("picking endpoints on %s:%d", host, taken)
+    return server
+
+
+def _credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    certificate = Path(files.certificate).read_bytes()
+    key = Path(files.key or files.certificate).read_bytes()
+    authorities = None if files.client_ca is None else Path(files.client_ca).read_bytes()
+    return grpc.ssl_server_credentials(
+        [(key, certificate)], authorities, require_client_auth=authorities is not None
+    )

@@ -1,0 +1,154 @@
+"""One request as Envoy tells of it: headers, body, then the answer's headers and body.
+
+With FULL_DUPLEX_STREAMED bodies nothing is answered before the choice is made, and every piece is sent
+back; with BUFFERED ones each message is answered as it comes. Without the answer's body the load counts
+until its headers only: response_body_mode should not be NONE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+
+from router.api.routes import ROUTED
+from router.epp.messages import (
+    DESTINATION,
+    FULL_DUPLEX,
+    common,
+    fields,
+    metadata,
+    pieces,
+    refusal,
+    subset,
+)
+from router.errors import BodyTooLarge, RouterError
+from router.prompts.request import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from router.api.picking import Pick
+    from router.epp.picker import Picker
+    from router.proxy.headers import Field
+
+Response: TypeAlias = ext_proc.ProcessingResponse
+
+
+class Stream:
+    """The state of one request. `answer` is to be called with each message, `close` at the end."""
+
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
+        self._headers: list[Field] = []
+        self._among: frozenset[str] | None = None
+        self._body: list[bytes] = []
+        self._size = 0
+        self._duplex = (False, False)
+        self._pick: Pick | None = None
+
+    async def answer(self, message: ext_proc.ProcessingRequest) -> list[Response]:
+        """Return what a message is answered with: nothing, or several messages."""
+        if message.HasField("protocol_config"):
+            modes = message.protocol_config
+            self._duplex = (
+                modes.request_body_mode == FULL_DUPLEX,
+                modes.response_body_mode == FULL_DUPLEX,
+            )
+        kind = message.WhichOneof("request")
+        try:
+            if kind == "request_headers":
+                return await self._begun(message)
+            if kind == "request_body":
+                return await self._goes_on(message.request_body)
+            if kind == "request_trailers":
+                return await self._trailers()
+        except RouterError as error:
+            return [refusal(error)]
+        return list(self._of_answer(message))
+
+    def close(self) -> None:
+        """The request is over, or nobody tells of it any more."""
+        self._let_go()
+        if self._pick is not None:
+            self._pick.close()
+
+    async def _begun(self, message: ext_proc.ProcessingRequest) -> list[Response]:
+        self._headers, self._among = fields(message.request_headers), subset(message)
+        if message.request_headers.end_of_stream:
+            return await self._choose(headers=True, body=False)
+        return [] if self._duplex[0] else [Response(request_headers=ext_proc.HeadersResponse())]
+
+    async def _goes_on(self, body: ext_proc.HttpBody) -> list[Response]:
+        self._take(body.body)
+        return await self._choose(headers=self._duplex[0], body=True) if body.end_of_stream else []
+
+    async def _trailers(self) -> list[Response]:
+        """A body that ends with trailers has no piece that is marked as its last."""
+        chosen = await self._choose(headers=True, body=True, last=False) if self._duplex[0] else []
+        return [*chosen, Response(request_trailers=ext_proc.TrailersResponse())]
+
+    def _take(self, piece: bytes) -> None:
+        if self._size + len(piece) > self._picker.most_bytes:
+            raise BodyTooLarge(f"the body is larger than {self._picker.most_bytes} bytes")
+        self._picker.bodies.take(len(piece))
+        self._size += len(piece)
+        self._body.append(piece)
+
+    def _let_go(self) -> None:
+        """Hold no body any more."""
+        self._picker.bodies.give_back(self._size)
+        self._size = 0
+        self._body.clear()
+
+    async def _choose(self, *, headers: bool, body: bool, last: bool = True) -> list[Response]:
+        """Return the choice, where Envoy waits for it: with the headers, or with the body."""
+        whole = b"".join(self._body)
+        self._pick, endpoint = await self._picker.pick(self._kind(), whole, self._headers, self._among)
+        self._let_go()
+        said = common([(DESTINATION.encode(), endpoint.encode()), *self._pick.pins])
+        chosen = metadata(endpoint)
+        found = []
+        if headers:
+            answer = ext_proc.HeadersResponse(response=said)
+            found.append(Response(request_headers=answer, dynamic_metadata=chosen))
+        if body and self._duplex[0]:
+            found += [Response(request_body=piece) for piece in pieces(whole, last=last)]
+        elif body:
+            found.append(Response(request_body=ext_proc.BodyResponse(response=said), dynamic_metadata=chosen))
+        return found
+
+    def _kind(self) -> Kind:
+        path = dict(self._headers).get(b":path", b"").partition(b"?")[0]
+        return ROUTED.get(path.decode("latin-1"), Kind.OTHER)
+
+    def _of_answer(self, message: ext_proc.ProcessingRequest) -> Iterator[Response]:
+        kind = message.WhichOneof("request")
+        if kind == "response_headers":
+            yield self._answer_begins(message.response_headers)
+        elif kind == "response_body":
+            yield from self._answer_goes_on(message.response_body)
+        elif kind == "response_trailers":
+            self.close()
+            yield Response(response_trailers=ext_proc.TrailersResponse())
+
+    def _answer_begins(self, headers: ext_proc.HttpHeaders) -> Response:
+        said: list[Field] = []
+        if self._pick is not None:
+            status = dict(fields(headers)).get(b":status", b"0")
+            self._pick.began(int(status) if status.isdigit() else 0)
+            said = self._picker.told(self._pick)
+        if headers.end_of_stream:
+            self.close()
+        return Response(response_headers=ext_proc.HeadersResponse(response=common(said)))
+
+    def _answer_goes_on(self, body: ext_proc.HttpBody) -> Iterator[Response]:
+        if self._pick is not None:
+            self._pick.computed()
+        if body.end_of_stream:
+            self.close()
+        if not self._duplex[1]:
+            yield Response(response_body=ext_proc.BodyResponse())
+            return
+        for piece in pieces(body.body, last=body.end_of_stream):
+            yield Response(response_body=piece)
