@@ -14,11 +14,14 @@ import pytest
 
 from tests.deploy.programs import beside
 from tests.e2e.processes import fleet, joined, router
+from tests.e2e.scripted import engine_up
 from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import Any
+
+    from tests.proxy.scripted import Peer
 
 CONF = Path(__file__).parents[2] / "deploy" / "envoy" / "envoy.yaml"
 PROMPT = [index % 250 + 1 for index in range(200)]
@@ -126,22 +129,36 @@ async def test_requests_go_where_their_blocks_are(tmp_path: Path, mode: str) -> 
 
 
 async def test_tokens_come_as_they_are_made_and_count_until_the_end(tmp_path: Path) -> None:
-    async with behind_envoy(tmp_path) as (client, control, urls):
-        for url in urls:
-            async with httpx2.AsyncClient() as direct:
-                await direct.post(f"{url}/_faults", json={"slow": 0.3})
-        streamed = BODY | {"stream": True, "max_tokens": 4}
-        async with client.stream("POST", "/v1/completions", json=streamed) as response:
-            pieces = response.aiter_raw()
-            assert b"data:" in await anext(pieces)
-            assert sum(row["inflight_requests"] for row in await rows(control)) == 1
-            rest = b"".join([piece async for piece in pieces])
-        assert rest.endswith(b"data: [DONE]\n\n")
+    go_on = asyncio.Event()
+
+    async def in_two_pieces(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+        await peer.send(b"transfer-encoding: chunked\r\n\r\n", b"7\r\ndata: 1\r\n")
+        await go_on.wait()
+        await peer.send(b"7\r\ndata: 2\r\n0\r\n\r\n")
+
+    epp = free_port()
+    async with (
+        engine_up(in_two_pieces) as worker,
+        router([worker.url], "--epp-port", str(epp)) as front,
+        httpx2.AsyncClient(base_url=front.url, timeout=30.0) as control,
+    ):
+        await joined(control, 1)
+
+        async def inflight() -> int:
+            return sum(row["inflight_requests"] for row in await rows(control))
 
         async def over() -> bool:
-            return not any(row["inflight_requests"] for row in await rows(control))
+            return await inflight() == 0
 
-        await until_awaited(over, "nothing is in flight")
+        async with envoy(tmp_path, epp, "FULL_DUPLEX_STREAMED") as client:
+            async with client.stream("POST", "/v1/completions", json=BODY) as response:
+                pieces = response.aiter_raw()
+                assert await anext(pieces) == b"data: 1"
+                assert await inflight() == 1
+                go_on.set()
+                assert b"".join([piece async for piece in pieces]) == b"data: 2"
+            await until_awaited(over, "nothing is in flight")
 
 
 async def test_the_routers_own_answers_reach_the_client(tmp_path: Path) -> None:
