@@ -149,7 +149,7 @@ def build(
         lambda rank: fleet.worker_of(rank).requests(),
         metrics.stages["wait"],
     )
-    _let_see(metrics, fleet, tokenizers, admission, bodies, front)
+    _let_see(metrics, fleet, tokenizers, admission, bodies, front, discovery)
     fleet.on_change = partial(_changed, asyncio.get_running_loop(), admission, company)
     retries = Retries(metrics, most=config.retries, share=config.retry_share, floor=config.retry_floor)
     dispatcher = Dispatcher(
@@ -217,10 +217,12 @@ def _let_see(
     admission: Admission,
     bodies: BodyBudget,
     front: Front,
+    discovery: Discovery,
 ) -> None:
     """Let the metrics read what others count."""
     metrics.index, metrics.serving = fleet.index.size, fleet.serving
     metrics.token_checks = tokenizers.check.totals
+    metrics.discovery = discovery.failing
     metrics.waiting, metrics.turned_away = admission.waiting_for, admission.refused
     metrics.queue_limit, metrics.held_bytes = (lambda: admission.most_waiting), (lambda: bodies.held)
     if front.door is not None:

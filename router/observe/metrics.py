@@ -122,7 +122,8 @@ class Metrics:
     `capacity` is nobody's: no worker could take the request. `stages` are what the router itself adds to a
     request, in seconds, `delays` how late its event loop is. `token_checks` are comparisons of our
     tokens with the engines', by outcome: right or wrong. `clients` are requests by the name of the client,
-    which is the operator's, and outcome: admitted, limited, or refused for want of a key. `waiting` tells of
+    which is the operator's, and outcome: admitted, limited, or refused for want of a key. `discovery` says of
+    each source of workers whether it fails. `waiting` tells of
     each model how many requests wait, where any do, `serving` whether any worker can take one.
     """
 
@@ -130,6 +131,7 @@ class Metrics:
         "clients",
         "decisions",
         "delays",
+        "discovery",
         "errors",
         "held_bytes",
         "index",
@@ -164,6 +166,7 @@ class Metrics:
         self.share: Callable[[], ShareRow | None] = _alone
         self.token_checks: dict[str, int] = {}
         self.record: Record | None = None
+        self.discovery: Callable[[], Mapping[str, bool]] = dict
         self.clients: Callable[[], Mapping[tuple[str, str], int]] = dict
 
     def of(self, model: str | None) -> ModelCounts:

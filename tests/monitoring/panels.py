@@ -167,6 +167,7 @@ ROUTER = (
         "Processes, and those that have ended or gave no sign",
         ("processes", "process_restarts", "process_silences"),
     ),
+    Panel("Sources of workers that cannot be read", ("discovery_failing",), ("source",), how="max"),
     Panel("Builds", ("build_info",), ("instance", "version", "python"), drawing="table"),
     Panel("Routers that share load", ("share_connected", "share_routers"), ("instance",)),
     Panel("Messages between routers", ("share_messages", "share_bytes"), ("outcome",)),

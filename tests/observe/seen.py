@@ -18,6 +18,7 @@ def counts() -> Metrics:
     metrics.clients = lambda: {("batch", "limited"): 1}
     metrics.index = lambda: IndexSize(10, 1000, 1)
     metrics.serving = lambda: {"m": True, "gone": False}
+    metrics.discovery = lambda: {"kubernetes": False}
     metrics.waiting = lambda: {"m": 3}
     metrics.queue_limit = lambda: 10
     metrics.share = lambda: ShareRow(channel="kv-router", connected=True, routers=1, sent=5, heard=4)

@@ -211,5 +211,5 @@ def test_what_adds_up_over_processes_is_summed_and_a_state_is_not(definition: De
 def test_labels_are_few_and_bounded() -> None:
     ours = {"route", "status_class", "fault", "stage", "policy", "reason", "state", "outcome", "counted"}
     fleets = {"worker", "rank", "model", "engine", "role", "tier", "kind", "cause", "mode"}
-    others = {"client", "version", "python"}
+    others = {"client", "version", "python", "source"}
     assert {label for definition in METRICS for label in definition.labels} == ours | fleets | others

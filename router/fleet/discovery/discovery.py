@@ -44,6 +44,10 @@ class Discovery:
         """Take the workers of settings that were read again."""
         self._reconciler.tell(_SETTINGS, as_wanted(workers))
 
+    def failing(self) -> dict[str, bool]:
+        """Return by a source's name whether it cannot be read now."""
+        return {source.name: source.failing for source in self._sources}
+
     async def close(self) -> None:
         """Follow nothing any more; the fleet stays as it is."""
         for task in self._tasks:

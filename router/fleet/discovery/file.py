@@ -50,6 +50,7 @@ class FileSource:
 
     def __init__(self, path: str) -> None:
         self.name = f"file {path}"
+        self.failing = False
         self._path = path
         self._seen = stamp(path)
         self._workers = read_workers(path)
@@ -62,6 +63,8 @@ class FileSource:
             try:
                 workers = read_workers(self._path)
             except ConfigError as error:
+                self.failing = True
                 _log.error("the workers stay what they were: %s", error.message)
             else:
+                self.failing = False
                 tell(as_wanted(workers))

@@ -46,5 +46,9 @@ class Source(Protocol):
 
     name: str
 
+    @property
+    def failing(self) -> bool:
+        """Whether it cannot be read now, so that its workers stay what they were."""
+
     async def run(self, tell: Tell) -> None:
         """Tell the whole set of workers whenever it has changed, until cancelled."""

@@ -46,6 +46,15 @@ PROCESS = (
     ),
     Definition(
         "gauge",
+        "discovery_failing",
+        "",
+        ("source",),
+        "1 for a source of workers (--worker-file, --discover) that cannot be read now; its workers stay",
+        lambda now: [((name,), int(fails)) for name, fails in now.counts.discovery().items()],
+        merge="max",
+    ),
+    Definition(
+        "gauge",
         "record_state",
         "",
         ("state",),

@@ -64,6 +64,7 @@ class Said:
 
     def __init__(self, name: str = "said", *wanted: Wanted) -> None:
         self.name = name
+        self.failing = False
         self._wanted: list[Wanted] = list(wanted)
         self._tell: Tell | None = None
 

@@ -85,7 +85,9 @@ async def test_a_broken_file_keeps_the_fleet_and_says_so_once(tmp_path: Path) ->
             await until(lambda: log.count("stay what they were"))
             path.unlink()
             await until(lambda: log.count("No such file"))
+            assert list(here.discovery.failing().values()) == [True]
             path.write_text(f"- {one}\n- {two}")
             await settled(here, one, two)
             assert here.worker(one) is before
+            assert list(here.discovery.failing().values()) == [False]
             assert log.count("stay what they were") == 2

@@ -170,10 +170,12 @@ async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path) -> None:
             api.token = "new"
             api.cut()
             await until(lambda: log.count("401 (the token is not accepted)"))
+            assert fleet.discovery.failing() == {"kubernetes": True}
             api.put(here.pod(0, deleted=True))
             token.write_text("new\n")
             await settled(fleet)
             assert log.count("401") == 1
+            assert fleet.discovery.failing() == {"kubernetes": False}
 
 
 async def test_several_namespaces_one_of_which_is_not_for_us() -> None:

@@ -44,6 +44,11 @@ class KubernetesSource:
         self._watches: list[Watch[Pod] | Watch[EndpointSlice]] = []
         self._known: dict[str, _Known] = {}
 
+    @property
+    def failing(self) -> bool:
+        """Whether any namespace cannot be read now."""
+        return any(watch.failing for watch in self._watches)
+
     async def run(self, tell: Tell) -> None:
         """Follow all namespaces."""
 

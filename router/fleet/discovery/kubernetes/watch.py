@@ -72,6 +72,11 @@ class Watch(Generic[Seen]):
         self._failure = ""
         self._random = Random()
 
+    @property
+    def failing(self) -> bool:
+        """Whether the server does not answer as it should."""
+        return bool(self._failure)
+
     async def run(self) -> None:
         """Follow the objects until cancelled."""
         try:
