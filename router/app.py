@@ -371,8 +371,6 @@ async def _serve(
     if team is not None:
         await team.join(stop.as_if_told)
     page = has_page(config.dashboard, listening.getsockname()[0])
-    if page and team is None:
-        _log.info("the fleet is shown at /")
     edge, live, picker = build(config, tokenizers, front, sources, witness, team, page=page)
     reload = Reload(config, live, flags, os.environ)
     loop.add_signal_handler(signal.SIGHUP, reload.now)
@@ -400,6 +398,8 @@ async def _serve(
         leave_seconds=config.leave_seconds,
     )
     picking = await _picking(config, picker, front)
+    if page and team is None:
+        _log.info("the fleet is shown at /")
     stop.server = server
     server.should_exit = stop.asked
     await server.serve(sockets=[listening])
