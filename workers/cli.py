@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ import uvloop
 
 from workers.assembly import consecutive, spec_from
 from workers.fleet import Fleet
-from workers.options import FAULT_HELP, MOST_WORKERS, worker_options
+from workers.options import FAULT_HELP, MOST_WORKERS, given, worker_options
 from workers.tokenizer import TokenizerError
 
 if TYPE_CHECKING:
@@ -25,10 +26,26 @@ if TYPE_CHECKING:
 
     from workers.spec import WorkerSpec
 
+_ROOMS = {"simulate": "workers.simulate.cli"}
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@click.group(context_settings={"show_default": True, "max_content_width": 110})
+class _Commands(click.Group):
+    """Those that are rooms of their own are imported when they are asked for: a stand-in needs no router."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted([*super().list_commands(ctx), *_ROOMS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name."""
+        if cmd_name not in _ROOMS:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(_ROOMS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"show_default": True, "max_content_width": 110})
 def cli() -> None:
     """Engine stand-ins: SGLang and vLLM workers without a GPU."""
 
@@ -37,7 +54,7 @@ def cli() -> None:
 @worker_options
 def serve(**options: Any) -> None:
     """Run one worker."""
-    _run(consecutive(spec_from(options, _given()), 1))
+    _run(consecutive(spec_from(options, given()), 1))
 
 
 @cli.command(epilog=FAULT_HELP)
@@ -45,14 +62,7 @@ def serve(**options: Any) -> None:
 @worker_options
 def fleet(count: int, **options: Any) -> None:
     """Run N workers in one process; given ports are those of the first, the others follow."""
-    _run(consecutive(spec_from(options, _given()), count))
-
-
-def _given() -> frozenset[str]:
-    """Return the options that are on the command line, by name."""
-    context = click.get_current_context()
-    line = click.core.ParameterSource.COMMANDLINE
-    return frozenset(name for name in context.params if context.get_parameter_source(name) is line)
+    _run(consecutive(spec_from(options, given()), count))
 
 
 @cli.command()

@@ -26,17 +26,18 @@ FAULT_HELP = "\n".join(
 )
 
 
-class _Number(click.FloatRange):
+class Number(click.FloatRange):
     """A number within bounds; `nan`, which no bound keeps out, is none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number (see click)."""
         number: float = super().convert(value, param, ctx)
         if isnan(number):
             self.fail(f"{number} is not a number", param, ctx)
         return number
 
 
-_GBPS = _Number(BANDWIDTHS[0] / GIGABYTE, BANDWIDTHS[1] / GIGABYTE)
+_GBPS = Number(BANDWIDTHS[0] / GIGABYTE, BANDWIDTHS[1] / GIGABYTE)
 
 
 def worker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -44,6 +45,13 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
     for one in reversed(OPTIONS):
         command = one(command)
     return command
+
+
+def given() -> frozenset[str]:
+    """Return the options that are on the command line, by name."""
+    context = click.get_current_context()
+    line = click.core.ParameterSource.COMMANDLINE
+    return frozenset(name for name in context.params if context.get_parameter_source(name) is line)
 
 
 def _count(name: str, default: int, text: str) -> Any:
@@ -146,7 +154,7 @@ OPTIONS = [
     ),
     click.option(
         "--pair-seconds",
-        type=_Number(*PAIR_SECONDS),
+        type=Number(*PAIR_SECONDS),
         default=300.0,
         help="How long one half waits for the other, seconds.",
     ),

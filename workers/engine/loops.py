@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from workers.engine.leap import leap, quiet_until
 from workers.engine.pairs import decode_only_step, prefill_step, unified_step
 from workers.engine.pressure import INITIAL_RATIO
 from workers.engine.rank import Launched
@@ -68,6 +69,17 @@ class NormalLoop:
         step, self._step = self._step, None
         if step is not None:
             process(self._rank, step, now)
+
+    def leap(self, end: float, until: float) -> float | None:
+        """Process the batch that ends at `end`, and plain decode steps after it that end by `until` (`leap`).
+
+        Return when the batch then under way ends; `end` itself if there is nothing to leap over.
+        """
+        return end if self._step is None else leap(self._rank, self._step, end, until, self.begin)
+
+    def quiet_until(self, end: float) -> float:
+        """Return a time before which there will be no news, the batch under way ending at `end` (`leap`)."""
+        return end if self._step is None else quiet_until(self._rank, self._step, end)
 
 
 def _always(_step: Step) -> bool:

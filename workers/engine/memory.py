@@ -11,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from workers.engine.hicache import HiCache
+from workers.engine.node import path
 from workers.engine.radix import Match, RadixCache
 
 if TYPE_CHECKING:
@@ -160,12 +161,39 @@ class TreeMemory:
         """Free and evictable pages without the promised ones (see `Memory`)."""
         return self.cache.free + self.cache.evictable - self.promised
 
-    def _left_to_others(self, ratio: float) -> int:
-        """Return the share of the hoped-for pages that is kept, but not less than a step under way takes."""
-        return max(ceil(ratio * self.hoped), min(self.hoped, self._holders))
+    def room_beside_others(self, ratio: float) -> int:
+        """Return the room without a share of the hoped-for pages, at least what a step under way takes."""
+        return self.room - max(ceil(ratio * self.hoped), min(self.hoped, self._holders))
+
+    def decides_by_room(self, request: Request) -> bool:
+        """Whether nothing but `room_beside_others` keeps the first waiting request from being admitted."""
+        return not request.holds_kv and (self.hicache is None or not self.hicache.storage.capacity)
+
+    def wanted(self, request: Request) -> int:
+        """Return the `room_beside_others` that a request needs to be admitted, while the tree is as it is.
+
+        What it would share with nobody yet could no longer be evicted, so that counts, too.
+        """
+        found, _, need, output = self._fit(request)
+        unlocked = sum(len(node.digests) for node in path(found.node) if not node.locks)
+        return need + output + found.host_pages + unlocked
 
     def admit(self, request: Request, ratio: float) -> bool:
-        """Lock, promise, and load back (see `Memory`).
+        """Lock, promise, and load back (see `Memory`)."""
+        found, usable, need, output = self._fit(request)
+        cache = self.cache
+        cache.lock(found.node)
+        if need + output + found.host_pages > self.room_beside_others(ratio):
+            cache.unlock(found.node)
+            return False
+        self._load(request, found)
+        request.node, request.shared = found.deepest, usable
+        request.computed = usable * cache.page_size
+        self._promise(request, need, output)
+        return True
+
+    def _fit(self, request: Request) -> tuple[Match, int, int, int]:
+        """Return what is held of a request, and in pages: what it can use, what it needs, what it may answer.
 
         The whole prompt is looked up, so that a prompt that is resident to its end splits nothing; its
         last token is computed all the same.
@@ -177,16 +205,7 @@ class TreeMemory:
         usable = min(found.pages + found.host_pages, sequence.pages(len(sequence) - 1))
         whole = -(-len(sequence) // cache.page_size)
         output = min(-(-(len(sequence) + request.left) // cache.page_size) - whole, self._clip)
-        need = whole - usable
-        cache.lock(found.node)
-        if need + output + found.host_pages > self.room - self._left_to_others(ratio):
-            cache.unlock(found.node)
-            return False
-        self._load(request, found)
-        request.node, request.shared = found.deepest, usable
-        request.computed = usable * cache.page_size
-        self._promise(request, need, output)
-        return True
+        return found, usable, whole - usable, output
 
     def _promise(self, request: Request, prompt: int, output: int) -> None:
         request.promised, request.hoped = prompt, output

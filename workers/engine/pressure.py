@@ -19,7 +19,7 @@ LEAST_RATIO = INITIAL_RATIO * 0.14  # SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR
 _DECAY_STEPS = 600  # SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
 _DECAY = (INITIAL_RATIO - LEAST_RATIO) / _DECAY_STEPS
 _AHEAD_TOKENS = 20  # SGLANG_RETRACT_DECODE_STEPS: what each is thought to need at once
-_MOST_PAGES = 2  # that a step and one launched before it may take for a request
+MOST_PAGES = 2  # that a step and one launched before it may take for a request
 
 
 def decayed(ratio: float) -> float:
@@ -30,7 +30,7 @@ def decayed(ratio: float) -> float:
 def fits(rank: Rank) -> bool:
     """Return whether a decode step of all that runs fits, beside what has been launched; mostly O(1)."""
     room = rank.memory.room
-    if room >= _MOST_PAGES * len(rank.running):
+    if room >= MOST_PAGES * len(rank.running):
         return True
     steps = 1 + len(rank.launched)
     return room >= sum(_pages(rank, request, steps) for request in rank.running)

@@ -96,6 +96,16 @@ def emit(rank: Rank, request: Request) -> bool:
     return False
 
 
+def draw_many(rank: Rank, request: Request, count: int) -> None:
+    """Add the next tokens to a request."""
+    sampler = rank.config.sampler
+    state = sampler.start(request.sequence.data) if request.draw is None else request.draw
+    request.draw, tokens = sampler.advance_many(state, count)
+    request.sequence.extend(tokens)
+    request.output += tokens
+    rank.counters.generated_tokens += count
+
+
 def _draw(rank: Rank, request: Request) -> None:
     """Add the next token to a request."""
     sampler = rank.config.sampler

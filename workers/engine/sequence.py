@@ -27,6 +27,10 @@ class Sequence:
         """Add one output token."""
         self.data += token.to_bytes(TOKEN_BYTES, "little")
 
+    def extend(self, tokens: list[int]) -> None:
+        """Add output tokens."""
+        self.data += pack(tokens)
+
     def pages(self, tokens: int) -> int:
         """Return how many full pages the first `tokens` tokens make (bigrams: one unit fewer)."""
         return max(0, tokens - self.bigram) // self.page_size

@@ -41,3 +41,5 @@ PROFILES: dict[str, Profile] = {
     "70b-tp8": Profile(0.080, 500e-6, 0.025, 40e-6),
     "qwen3-32b-2xh100": Profile(0.040, 1 / 15_900, 0.020, 30e-6),
 }
+# The same under the short name that simulations are called with.
+PROFILES["h100-32b"] = PROFILES["qwen3-32b-2xh100"]

@@ -1,0 +1,155 @@
+"""From the options of `simulate` to the runs they ask for; what cannot be is a UsageError of one line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from router.core.cost import POLICIES, Weights
+from workers.engine.timing import PROFILES
+from workers.givens import option
+from workers.simulate.columns import by_policy, by_trouble
+from workers.simulate.recipe import Run, Source
+from workers.simulate.setup import Setup
+from workers.tiers import TierError, tiers_from
+from workers.traces.mooncake import BLOCK_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+DEFAULT_PAGE = 16
+_LAG = re.compile(r"events-lag=([0-9]+(?:\.[0-9]+)?)s?")
+_TIER = re.compile(r"[0-9.]+x")
+
+
+_ONLY_WORKLOAD, _ONLY_TRACE = ("qps", "seconds"), ("spread",)
+_OWN_OF_TABLE = (
+    "workload",
+    "qps",
+    "seconds",
+    "speed",
+    "router",
+    "replicas",
+    "share",
+    "restart_router",
+    "lose_caches",
+    "page_size",
+)
+
+
+def check_given(options: dict[str, Any], given: frozenset[str]) -> None:
+    """Raise UsageError for options, of those on the command line, that would have no effect."""
+    trace, workload = options["trace"], options["workload"]
+    if options["table"]:
+        _refuse(_OWN_OF_TABLE, given, "{} has no effect on --table, which has its own")
+    elif (trace is None) == (workload is None):
+        raise click.UsageError("give either --trace FILE, or --workload NAME, or --table")
+    if trace is None:
+        _refuse(_ONLY_TRACE, given, "{} has no effect without --trace")
+    elif not options["table"]:
+        _refuse(_ONLY_WORKLOAD, given, "{} has no effect on --trace: see --speed")
+    if options["share"] is not None and options["replicas"] == 1:
+        raise click.UsageError("--share has no effect with one router: see --replicas")
+
+
+def _refuse(names: Iterable[str], given: frozenset[str], why: str) -> None:
+    for name in names:
+        if name in given:
+            raise click.UsageError(why.format(option(name)))
+
+
+def source_from(options: dict[str, Any]) -> Source:
+    """Return the one workload that is asked for."""
+    text = options["workload"] or ""
+    for name in _ONLY_WORKLOAD:
+        text += "" if options[name] is None else f",{name}={options[name]:g}"
+    return Source(
+        options["trace"],
+        text,
+        options["seed"],
+        speed=options["speed"],
+        requests=options["requests"],
+        spread=options["spread"],
+    )
+
+
+def setup_from(options: dict[str, Any]) -> Setup:
+    """Return the fleet that is asked for, under the default policy."""
+    traced = options["trace"] is not None and not options["table"]
+    return Setup(
+        weights=Weights(uncached=options["uncached_weight"], active=options["active_weight"]),
+        workers=options["workers"],
+        replicas=options["replicas"],
+        share=options["share"],
+        restarts=options["restart_router"],
+        losses=options["lose_caches"],
+        kv_tokens=options["kv_tokens"],
+        page_size=options["page_size"] or (BLOCK_TOKENS if traced else DEFAULT_PAGE),
+        tiers=_tiers(options),
+        profile=PROFILES[options["profile"]],
+        max_running=options["max_running"],
+        chunk_tokens=options["chunk_tokens"],
+        seed=options["seed"],
+    )
+
+
+def _tiers(options: dict[str, Any]) -> Any:
+    text: str | None = options["host_tier"]
+    if text is None:
+        return None
+    try:
+        return tiers_from(
+            f"host={text}" if _TIER.fullmatch(text) else text,
+            write_through=1,
+            host_gbps=options["host_gbps"],
+            storage_gbps=options["storage_gbps"],
+        )
+    except TierError as error:
+        raise click.UsageError(f"--host-tier: {error}") from error
+
+
+def policies_from(text: str) -> list[str]:
+    """Return the policies of a list, `all` being every one there is."""
+    names = list(POLICIES) if text == "all" else text.split(",")
+    for name in names:
+        if name not in POLICIES:
+            raise click.UsageError(f"--policies: {name!r} is none of all, {', '.join(POLICIES)}")
+    return list(dict.fromkeys(names))
+
+
+def routers_from(text: str, setup: Setup) -> Iterator[Setup]:
+    """Yield a variant of the fleet for every kind of router in a list."""
+    kinds = text.split(",")
+    for kind in kinds:
+        variant = kind if len(kinds) > 1 else ""
+        late = _LAG.fullmatch(kind)
+        if late is not None:
+            yield replace(setup, lag=float(late[1]), variant=variant)
+        elif kind in {"events", "approximate"}:
+            yield replace(setup, hears=kind == "events", variant=variant)
+        else:
+            wanted = "events, approximate or events-lag=SECONDS"
+            raise click.UsageError(f"--router: expected {wanted}, not {kind!r}")
+
+
+def runs_from(options: dict[str, Any]) -> list[Run]:
+    """Return the runs of one workload."""
+    source, setup = source_from(options), setup_from(options)
+    name = source.workload or (source.trace.stem if source.trace else "")
+    return [
+        Run(name, source, variant.under(policy))
+        for variant in routers_from(options["router"], setup)
+        for policy in policies_from(options["policies"])
+    ]
+
+
+def table_from(options: dict[str, Any]) -> tuple[list[Run], list[Run]]:
+    """Return the runs of the preset: policies by columns, and troubles."""
+    setup, path = setup_from(options), options["trace"]
+    trace = None if path is None else Source(path, spread=options["spread"], requests=options["requests"])
+    settings: dict[str, Any] = {"seed": options["seed"], "requests": options["requests"]}
+    plain = by_policy(policies_from(options["policies"]), setup, trace, **settings)
+    return plain, by_trouble(setup, trace, **settings)

