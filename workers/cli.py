@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from workers.spec import WorkerSpec
 
-_ROOMS = {"simulate": "workers.simulate.cli"}
+_ROOMS = {"load": "workers.load.cli", "simulate": "workers.simulate.cli"}
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

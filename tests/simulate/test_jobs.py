@@ -5,8 +5,9 @@ import multiprocessing
 import pytest
 
 from workers.simulate.jobs import JobFailed, run_all
-from workers.simulate.recipe import Run, Source
+from workers.simulate.recipe import Run
 from workers.simulate.setup import Setup
+from workers.traces.source import Source
 
 SOURCE = Source(workload="groups,qps=5,seconds=4,groups=5,output=10")
 

@@ -10,22 +10,22 @@ import click
 
 from router.core.cost import POLICIES, Weights
 from workers.engine.timing import PROFILES
-from workers.givens import option
 from workers.simulate.columns import by_policy, by_trouble
-from workers.simulate.recipe import Run, Source
+from workers.simulate.recipe import Run
 from workers.simulate.setup import Setup
 from workers.tiers import TierError, tiers_from
 from workers.traces.mooncake import BLOCK_TOKENS
+from workers.traces.options import check_source, refuse, source_from
+from workers.traces.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 DEFAULT_PAGE = 16
 _LAG = re.compile(r"events-lag=([0-9]+(?:\.[0-9]+)?)s?")
 _TIER = re.compile(r"[0-9.]+x")
 
 
-_ONLY_WORKLOAD, _ONLY_TRACE = ("qps", "seconds"), ("spread",)
 _OWN_OF_TABLE = (
     "workload",
     "qps",
@@ -42,38 +42,12 @@ _OWN_OF_TABLE = (
 
 def check_given(options: dict[str, Any], given: frozenset[str]) -> None:
     """Raise UsageError for options, of those on the command line, that would have no effect."""
-    trace, workload = options["trace"], options["workload"]
     if options["table"]:
-        _refuse(_OWN_OF_TABLE, given, "{} has no effect on --table, which has its own")
-    elif (trace is None) == (workload is None):
-        raise click.UsageError("give either --trace FILE, or --workload NAME, or --table")
-    if trace is None:
-        _refuse(_ONLY_TRACE, given, "{} has no effect without --trace")
-    elif not options["table"]:
-        _refuse(_ONLY_WORKLOAD, given, "{} has no effect on --trace: see --speed")
+        refuse(_OWN_OF_TABLE, given, "{} has no effect on --table, which has its own")
+    else:
+        check_source(options, given, instead=", or --table")
     if options["share"] is not None and options["replicas"] == 1:
         raise click.UsageError("--share has no effect with one router: see --replicas")
-
-
-def _refuse(names: Iterable[str], given: frozenset[str], why: str) -> None:
-    for name in names:
-        if name in given:
-            raise click.UsageError(why.format(option(name)))
-
-
-def source_from(options: dict[str, Any]) -> Source:
-    """Return the one workload that is asked for."""
-    text = options["workload"] or ""
-    for name in _ONLY_WORKLOAD:
-        text += "" if options[name] is None else f",{name}={options[name]:g}"
-    return Source(
-        options["trace"],
-        text,
-        options["seed"],
-        speed=options["speed"],
-        requests=options["requests"],
-        spread=options["spread"],
-    )
 
 
 def setup_from(options: dict[str, Any]) -> Setup:

@@ -11,9 +11,9 @@ import msgspec
 from workers.options import given
 from workers.simulate.asked import check_given, runs_from, table_from
 from workers.simulate.jobs import JobFailed, run_all
-from workers.simulate.options import WORKLOADS, simulate_options
+from workers.simulate.options import simulate_options
 from workers.simulate.report import listing, matrix
-from workers.traces.workload import WorkloadError
+from workers.traces.options import WORKLOADS, check_writable, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,30 +33,18 @@ def simulate(**options: Any) -> None:
         from workers.simulate.plots import prepare  # noqa: PLC0415 - matplotlib is an extra
 
         prepare(options["plots"])
-    if options["json_path"] is not None:
-        _touch(options["json_path"])
+    check_writable(options["json_path"])
     runs, troubles = table_from(options) if options["table"] else (runs_from(options), [])
     results = _run(runs + troubles, options["jobs"])
     _show(results[: len(runs)], results[len(runs) :], in_columns=options["table"])
     _write(results, options)
 
 
-def _touch(path: Path) -> None:
-    """See to it that a file can be written, so that a long simulation is not for nothing."""
-    try:
-        path.touch()
-    except OSError as error:
-        raise click.UsageError(f"--json: {error.filename}: {error.strerror}") from error
-
-
 def _run(runs: Sequence[Run], jobs: int) -> list[Result]:
-    try:
-        loaded = {run.source: run.source.load() for run in runs}
-        for run in runs:
-            _check(run, loaded[run.source])
-    except WorkloadError as error:
-        raise click.UsageError(str(error)) from error
-    total = sum(len(loaded[run.source].asks) for run in runs)
+    workloads = {source: loaded(source) for source in dict.fromkeys(run.source for run in runs)}
+    for run in runs:
+        _check(run, workloads[run.source])
+    total = sum(len(workloads[run.source].asks) for run in runs)
     with click.progressbar(length=total, label=f"{len(runs)} runs", file=sys.stderr) as bar:
         try:
             return run_all(runs, jobs, bar.update)

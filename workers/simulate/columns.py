@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workers.engine.hicache import TierConfig
-from workers.simulate.recipe import Run, Source
+from workers.simulate.recipe import Run
 from workers.traces.mooncake import BLOCK_TOKENS
+from workers.traces.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The options of `python -m workers simulate`: texts, bounds and defaults. What they make: `given`."""
+"""The options of `python -m workers simulate`: texts, bounds and defaults. What they make: `asked`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,13 @@ import click
 from router.core.cost import POLICIES, Weights
 from workers.engine.timing import PROFILES
 from workers.options import Number
-from workers.traces.catalogue import GENERATORS, settings_of
+from workers.traces.options import JSON_OPTION, SOURCE_OPTIONS, add
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATH = click.Path(dir_okay=False, path_type=Path)
-WORKLOADS = "\n".join(
-    [
-        "\b",
-        "Workloads (--workload NAME,setting=N,...) and their settings; times in seconds, lengths in tokens:",
-    ]
-    + [
-        f"  {name}: " + ", ".join(f"{key}={value:g}" for key, value in settings_of(name).items())
-        for name in GENERATORS
-    ]
-)
 _OPTIONS = [
-    click.option(
-        "--trace", type=_PATH, metavar="FILE", help="A trace in Mooncake's form, one JSON object a line."
-    ),
-    click.option(
-        "--workload", metavar="NAME[,setting=N...]", help="A generated workload, of those listed below."
-    ),
+    *SOURCE_OPTIONS,
     click.option(
         "--table",
         is_flag=True,
@@ -69,19 +53,6 @@ _OPTIONS = [
         type=click.IntRange(0, 10_000),
         default=0,
         help="Times that a worker loses its caches.",
-    ),
-    click.option(
-        "--speed", type=Number(0.01, 1000), default=1.0, help="Multiple of the workload's own speed."
-    ),
-    click.option(
-        "--spread/--no-spread",
-        default=True,
-        help="Let requests that a trace has at one moment come evenly until the next moment.",
-    ),
-    click.option("--qps", type=Number(0.001, 100_000), help="Requests a second of a --workload."),
-    click.option("--seconds", type=Number(0.1, 1_000_000), help="Length of a --workload."),
-    click.option(
-        "--requests", type=click.IntRange(0, 10_000_000), default=0, help="Only the first so many; 0: all."
     ),
     click.option(
         "--kv-tokens",
@@ -127,9 +98,8 @@ _OPTIONS = [
     click.option(
         "--active-weight", type=Number(0, 1_000_000), default=Weights().active, help="As of kv-router serve."
     ),
-    click.option("--seed", type=int, default=0, help="Number that everything random is drawn from."),
     click.option("--jobs", type=click.IntRange(1, 512), default=2, help="Processes to run in."),
-    click.option("--json", "json_path", type=_PATH, metavar="FILE", help="Write all results there."),
+    JSON_OPTION,
     click.option(
         "--plots",
         type=click.Path(file_okay=False, path_type=Path),
@@ -141,6 +111,4 @@ _OPTIONS = [
 
 def simulate_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a simulation."""
-    for one in reversed(_OPTIONS):
-        command = one(command)
-    return command
+    return add(_OPTIONS, command)

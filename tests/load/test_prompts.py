@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workers.load.prompts import FORMS, body
+from workers.traces.workload import Ask
+
+
+def prompt(ask: Ask, form: str) -> list[int] | str:
+    made: list[int] | str = json.loads(body(ask, form=form, vocabulary=5000, model="m"))["prompt"]
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_prompts_share_what_their_segments_share(form: str) -> None:
+    one, other = (prompt(Ask(0.0, ((7, 40), (name, 9)), 3), form) for name in (1, 2))
+    shared = prompt(Ask(0.0, ((7, 40),), 3), form)
+    assert one != other
+    assert one[: len(shared)] == other[: len(shared)] == shared
+
+
+def test_each_form_has_a_token_for_every_token() -> None:
+    ask = Ask(0.0, ((7, 40), (1, 9)), 3)
+    assert len(prompt(ask, "ids")) == len(prompt(ask, "letters")) == 49
+    assert len(str(prompt(ask, "words")).split()) == 49
+    assert max(prompt(ask, "ids")) < 5000  # type: ignore[type-var] # ids are a list of ints
+
+
+def test_an_answer_of_the_whole_length_is_asked_for() -> None:
+    asked = json.loads(body(Ask(0.0, ((7, 40),), 33), form="ids", vocabulary=5000, model="m"))
+    assert (asked["max_tokens"], asked["min_tokens"], asked["ignore_eos"]) == (33, 33, True)
+    assert (asked["model"], asked["stream"]) == ("m", True)
