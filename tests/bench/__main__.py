@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.bench import (
+    agreement,
     bodies,
     decide,
     decision,
@@ -34,6 +35,7 @@ TABLES = {
     "peers": peers.main,
     "bodies": bodies.main,
     "workers": workers.main,
+    "agreement": agreement.main,
 }
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.e2e.processes import both
+from tests.waiting import until_awaited
 from workers.cli import main
 from workers.load.result import Live
 
@@ -46,7 +47,9 @@ async def test_a_workload_is_put_on_a_router_and_its_answers_are_counted(form: s
 
 async def test_what_fails_is_counted_and_nothing_answered_is_exit_code_1() -> None:
     async with both(count=1) as (_, front, _client):
-        code, table, said = await load("--url", front.url, *WORKLOAD, "--model", "nobody's", "--requests", "7")
+        code, table, said = await load(
+            "--url", front.url, *WORKLOAD, "--model", "nobody's", "--requests", "7"
+        )
     assert (code, said.splitlines()[-1]) == (1, "kv-workers: not one request was answered")
     assert "7 requests failed: status 404" in table
 
@@ -59,10 +62,15 @@ async def test_a_url_where_nobody_listens_is_told() -> None:
 
 async def test_a_worker_that_dies_cuts_its_answers() -> None:
     async with both("--profile", "8b-h100", count=1) as (workers, front, client):
-        loading = asyncio.create_task(load("--url", front.url, "--workload", "groups,qps=20,seconds=5,output=900"))
-        async with asyncio.timeout(60):
-            while not (await client.get("/workers")).json()["workers"][0]["inflight_requests"]:
-                await asyncio.sleep(0.05)
+        loading = asyncio.create_task(
+            load("--url", front.url, "--workload", "groups,qps=20,seconds=5,output=900")
+        )
+
+        async def busy() -> object:
+            rows = (await client.get("/workers")).json()["workers"]
+            return rows[0]["inflight_requests"] > 0
+
+        await until_awaited(busy, "a request under way")
         workers.kill()
         code, table, _ = await loading
     assert code == 1
@@ -80,7 +88,10 @@ async def test_a_worker_that_dies_cuts_its_answers() -> None:
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(
-    arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kv-workers", "load", *arguments])
     with pytest.raises(SystemExit) as ended:

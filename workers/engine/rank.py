@@ -16,7 +16,7 @@ from workers.engine.events import Batch, Cleared, EventQueue
 from workers.engine.memory import Memory, TreeMemory
 from workers.engine.pairs import DecodeSide, PrefillSide
 from workers.engine.pressure import INITIAL_RATIO
-from workers.engine.sampling import Sampler
+from workers.engine.sampling import OneToken, Sampler
 from workers.engine.timing import PROFILES, Profile
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class EngineConfig:
     bytes_per_token: int = 131_072
     transfer_bandwidth: float = 25e9
     profile: Profile = PROFILES["fast"]
-    sampler: Sampler = field(default_factory=lambda: Sampler(0, tuple(range(97, 123))))
+    sampler: Sampler | OneToken = field(default_factory=lambda: Sampler(0, tuple(range(97, 123))))
 
     def transfer_seconds(self, tokens: int) -> float:
         """Return how long the KV of so many tokens travels from prefill to decode."""

@@ -31,3 +31,26 @@ class Sampler:
             state = (state * _MULTIPLIER + _INCREMENT) & _MASK
             tokens.append(vocabulary[(state >> 33) % size])
         return state, tokens
+
+
+@dataclass(frozen=True, slots=True)
+class OneToken:
+    """Says one token over and over, which depends on the prompt: for simulations, where nobody reads on.
+
+    Ids are `first` to `first + count - 1`.
+    """
+
+    first: int
+    count: int = 65_536
+
+    def start(self, prompt: bytes | bytearray) -> int:
+        """Return the token; O(prompt)."""
+        return self.first + crc32(prompt) % self.count
+
+    def advance(self, state: int) -> tuple[int, int]:
+        """Return it again."""
+        return state, state
+
+    def advance_many(self, state: int, count: int) -> tuple[int, list[int]]:
+        """Return it so many times. Next to nothing."""
+        return state, [state] * count

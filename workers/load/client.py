@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.errors import RouterError, UpstreamTimeout
+from router.errors import RouterError, UpstreamFailed, UpstreamTimeout
 from workers.simulate.records import Record
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def send(client: Upstream, ask: Ask, body: bytes, due: float) -> Outcome:
     began = monotonic()
     outcome = Outcome(Record(ask.at, ask.tokens, ask.output), began - due)
     try:
-        response = await client.request(b"POST", TARGET, _HEADERS, body)
+        response = await _ask(client, body)
         try:
             await _read(response, outcome, began)
         finally:
@@ -53,6 +53,16 @@ async def send(client: Upstream, ask: Ask, body: bytes, due: float) -> Outcome:
     except RouterError as error:
         outcome.error = error.message
     return outcome
+
+
+async def _ask(client: Upstream, body: bytes) -> Response:
+    """Send it; once more on a new connection, when an idle one has been closed while it was on its way."""
+    try:
+        return await client.request(b"POST", TARGET, _HEADERS, body)
+    except UpstreamFailed as failure:
+        if not failure.stale:
+            raise
+        return await client.request(b"POST", TARGET, _HEADERS, body, fresh=True)
 
 
 async def _read(response: Response, outcome: Outcome, began: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from router.core.cost import DEFAULT_POLICY, Weights
 from workers.engine.rank import EngineConfig
-from workers.engine.sampling import Sampler
+from workers.engine.sampling import OneToken
 from workers.engine.timing import PROFILES
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # Prompts have ids below; answers those above, so that no answer is ever a later prompt's prefix by chance.
 VOCABULARY = 1 << 20
-_ANSWERS = tuple(range(VOCABULARY, VOCABULARY + 1024))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Setup:
             max_running=self.max_running,
             tiers=self.tiers,
             profile=self.profile,
-            sampler=Sampler(self.seed, _ANSWERS),
+            sampler=OneToken(VOCABULARY),
         )
 
     @property
