@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TARGET = b"/v1/completions"
 _HEADERS = ((b"content-type", b"application/json"),)
+_SESSION = b"x-session-id"
 _OK = 200
 _TAIL_BYTES = 4096  # the usage comes last
 _DONE = b"[DONE]"
@@ -43,7 +44,7 @@ async def send(client: Upstream, ask: Ask, body: bytes, due: float) -> Outcome:
     began = monotonic()
     outcome = Outcome(Record(ask.at, ask.tokens, ask.output), began - due)
     try:
-        response = await _ask(client, body)
+        response = await _ask(client, ask, body)
         try:
             await _read(response, outcome, began)
         finally:
@@ -55,14 +56,16 @@ async def send(client: Upstream, ask: Ask, body: bytes, due: float) -> Outcome:
     return outcome
 
 
-async def _ask(client: Upstream, body: bytes) -> Response:
+async def _ask(client: Upstream, ask: Ask, body: bytes) -> Response:
     """Send it; once more on a new connection, when an idle one has been closed while it was on its way."""
+    session = () if ask.session is None else ((_SESSION, b"%d" % ask.session),)
+    headers = (*_HEADERS, *session)
     try:
-        return await client.request(b"POST", TARGET, _HEADERS, body)
+        return await client.request(b"POST", TARGET, headers, body)
     except UpstreamFailed as failure:
         if not failure.stale:
             raise
-        return await client.request(b"POST", TARGET, _HEADERS, body, fresh=True)
+        return await client.request(b"POST", TARGET, headers, body, fresh=True)
 
 
 async def _read(response: Response, outcome: Outcome, began: float) -> None:

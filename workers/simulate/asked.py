@@ -19,10 +19,11 @@ from workers.traces.options import check_source, refuse, source_from
 from workers.traces.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 DEFAULT_PAGE = 16
 _LAG = re.compile(r"events-lag=([0-9]+(?:\.[0-9]+)?)s?")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _TIER = re.compile(r"[0-9.]+x")
 
 
@@ -44,6 +45,8 @@ def check_given(options: dict[str, Any], given: frozenset[str]) -> None:
     """Raise UsageError for options, of those on the command line, that would have no effect."""
     if options["table"]:
         refuse(_OWN_OF_TABLE, given, "{} has no effect on --table, which has its own")
+        if len(options["weights"]) > 1:
+            raise click.UsageError("--table compares policies: give --weights once")
     else:
         check_source(options, given, instead=", or --table")
     if options["share"] is not None and options["replicas"] == 1:
@@ -54,7 +57,6 @@ def setup_from(options: dict[str, Any]) -> Setup:
     """Return the fleet that is asked for, under the default policy."""
     traced = options["trace"] is not None and not options["table"]
     return Setup(
-        weights=Weights(uncached=options["uncached_weight"], active=options["active_weight"]),
         workers=options["workers"],
         replicas=options["replicas"],
         share=options["share"],
@@ -109,20 +111,41 @@ def routers_from(text: str, setup: Setup) -> Iterator[Setup]:
             raise click.UsageError(f"--router: expected {wanted}, not {kind!r}")
 
 
+def weighed(texts: Sequence[str], setup: Setup) -> Iterator[Setup]:
+    """Yield a variant of the fleet for every set of weights."""
+    for text in texts or ("",):
+        variant = ", ".join(filter(None, (setup.variant, text if len(texts) > 1 else "")))
+        yield replace(setup, weights=_weights(text), variant=variant)
+
+
+def _weights(text: str) -> Weights:
+    weights = Weights()
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition("=")
+        known = getattr(weights, name, None) if name in Weights.__struct_fields__ else None
+        if known is None or not _NUMBER.fullmatch(number):
+            names = ", ".join(Weights.__struct_fields__)
+            raise click.UsageError(f"--weights: expected NAME=N of {names}, not {part!r}")
+        setattr(weights, name, type(known)(float(number)))
+    return weights
+
+
 def runs_from(options: dict[str, Any]) -> list[Run]:
     """Return the runs of one workload."""
     source, setup = source_from(options), setup_from(options)
     name = source.workload or (source.trace.stem if source.trace else "")
     return [
         Run(name, source, variant.under(policy))
-        for variant in routers_from(options["router"], setup)
+        for kind in routers_from(options["router"], setup)
+        for variant in weighed(options["weights"], kind)
         for policy in policies_from(options["policies"])
     ]
 
 
 def table_from(options: dict[str, Any]) -> tuple[list[Run], list[Run]]:
     """Return the runs of the preset: policies by columns, and troubles."""
-    setup, path = setup_from(options), options["trace"]
+    setup = next(weighed(options["weights"], setup_from(options)))
+    path = options["trace"]
     trace = None if path is None else Source(path, spread=options["spread"], requests=options["requests"])
     settings: dict[str, Any] = {"seed": options["seed"], "requests": options["requests"]}
     plain = by_policy(policies_from(options["policies"]), setup, trace, **settings)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from router.core.blocks import Namespace, PromptBlocks
 from router.core.cost import POLICIES
 from workers.engine import control
+from workers.engine.load import load_of
 from workers.engine.request import Request
 from workers.engine.sequence import Sequence
 from workers.simulate.events import heard
@@ -44,7 +45,7 @@ class SimFleet:
         self.setup = setup
         self.records: list[Record] = []
         policy = POLICIES[setup.policy]
-        self._hears = setup.hears and policy.uses_overlap
+        self._hears = setup.hears and policy.uses_prompt
         self._policy = policy
         self._made = self._turns = 0
         self.routers = [self._router() for _ in range(setup.replicas)]
@@ -94,13 +95,14 @@ class SimFleet:
 
     def _send(self, ask: Ask, record: Record, now: float) -> None:
         tokens = tokens_of(ask.segments, VOCABULARY)
-        prompt = PromptBlocks(tokens if self._policy.uses_overlap else b"", record.prompt, _NAMESPACE)
+        prompt = PromptBlocks(tokens if self._policy.uses_prompt else b"", record.prompt, _NAMESPACE)
         router = self.routers[self._turns % len(self.routers)]
         self._turns += 1
         request = Request(
             str(len(self.records)), Sequence(bytearray(tokens), self.setup.page_size), ask.output, eager=True
         )
-        sent = router.route(prompt, now)
+        session = None if ask.session is None else str(ask.session).encode()
+        sent = router.route(prompt, session, now)
         record.worker = int(sent.candidate.rank.worker)
         self._sent[request] = flight = Flight(record, router, sent, self._share(router))
         flight.begin(now)
@@ -158,6 +160,13 @@ class SimFleet:
         """Empty a worker's caches; what runs there begins anew."""
         rank = self.workers[worker].rank
         self.workers[worker].post(partial(_lose, rank), now)
+
+    def note_loads(self, now: float) -> None:
+        """Let every router hear from the workers how busy they are."""
+        for number, worker in enumerate(self.workers):
+            load = load_of(worker.at(now))
+            for router in self.routers:
+                router.note_engine(number, load)
 
     def sample(self, now: float) -> Sample:
         """Return what the workers are at now."""

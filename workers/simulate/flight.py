@@ -33,7 +33,7 @@ class Flight:
     router: SimRouter
     sent: Sent
     share: Share | None = None
-    guests: list[Ticket] = field(default_factory=list)
+    guests: list[tuple[SimRouter, Ticket]] = field(default_factory=list)
 
     def begin(self, now: float) -> None:
         """Tell the others that it has been sent."""
@@ -42,7 +42,8 @@ class Flight:
 
     def _enter(self, began: float) -> None:
         if self.share is not None:
-            self.guests = [other.welcome(self.sent, began) for other in self.share.others]
+            self.guests = [(other, other.welcome(self.sent, began)) for other in self.share.others]
+            self._note()
 
     def first_token(self, now: float) -> None:
         """Its prefill is over."""
@@ -60,5 +61,10 @@ class Flight:
             self.share.later.add(now + self.share.seconds, partial(self._do, what))
 
     def _do(self, what: Callable[[Ticket], None]) -> None:
-        for guest in self.guests:
+        for _, guest in self.guests:
             what(guest)
+        self._note()
+
+    def _note(self) -> None:
+        for other, _ in self.guests:
+            other.note_peers(self.record.worker)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from router.core.cost import POLICIES, Weights
 from workers.engine.timing import PROFILES
@@ -93,10 +94,12 @@ _OPTIONS = [
         help="Most tokens of a prefill batch.",
     ),
     click.option(
-        "--uncached-weight", type=Number(0, 1000), default=Weights().uncached, help="As of kv-router serve."
-    ),
-    click.option(
-        "--active-weight", type=Number(0, 1_000_000), default=Weights().active, help="As of kv-router serve."
+        "--weights",
+        multiple=True,
+        metavar="NAME=N[,NAME=N...]",
+        help="Weights of the policies, as of kv-router serve; repeat it to compare several: "
+        + ", ".join(f"{name}={value:g}" for name, value in msgspec.structs.asdict(Weights()).items())
+        + ".",
     ),
     click.option("--jobs", type=click.IntRange(1, 512), default=2, help="Processes to run in."),
     JSON_OPTION,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.core.cost import choose
-from router.core.decide import candidates, predict
+from router.core.decide import gather, predict
 from router.core.index import Index
-from router.core.ledger import Ledger, Ticket
+from router.core.ledger import Ledger, Load, Ticket
 from router.core.rank import Rank
 from router.core.view import View
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from router.core.blocks import PromptBlocks
-    from router.core.cost import Candidate, Policy, Weights
+    from router.core.cost import Policy, Weights
+    from router.core.facts import Candidate
     from router.core.wire import Batch
+    from workers.engine.load import Load as EngineLoad
 
 MODEL = "simulated"
 _SWEEP = 4096
@@ -55,7 +57,8 @@ class SimRouter:
         """`ttl` in seconds and `bound` in blocks are those of predicted entries."""
         self.index = Index()
         self._policy, self._weights, self._rng = policy, weights, rng
-        self._ledger = Ledger()
+        self._ledger, self._peers = Ledger(), Ledger()
+        self._guests = [Load() for _ in range(workers)]
         self._heard = [0] * workers
         self._expired = 0.0
         self.ranks = [
@@ -67,26 +70,36 @@ class SimRouter:
             for number in range(workers)
         ]
 
-    def route(self, prompt: PromptBlocks, now: float) -> Sent:
+    def route(self, prompt: PromptBlocks, session: bytes | None, now: float) -> Sent:
         """Choose a worker for a prompt and enter it there."""
         if now - self._expired >= _EXPIRE_SECONDS:
             self._expire(now)
-        chosen = choose(self._policy, candidates(self.index, self.ranks, prompt), self._weights, self._rng)
+        facts = gather(self.index, self.ranks, prompt, session)
+        chosen = choose(self._policy, facts, self._weights, self._rng)
         if prompt.tokens:
             predict(chosen, prompt, now)
-        ticket = self._ledger.open(chosen.rank.load, chosen.uncached_tokens)
+        ticket = self._ledger.open(chosen.rank.load, chosen.uncached_tokens, prompt.count)
         return Sent(chosen, prompt, ticket, self._heard[int(chosen.rank.worker)])
 
     def welcome(self, sent: Sent, now: float) -> Ticket:
         """Enter what another router has sent, as load and as a prediction."""
-        rank = self.ranks[int(sent.candidate.rank.worker)]
+        number = int(sent.candidate.rank.worker)
+        view = self.ranks[number].view
         if sent.prompt.tokens:
-            size = rank.view.block_size or 1
-            rank.view.predicted.add(sent.prompt.keys(size, bigram=rank.view.bigram), now)
-        load, tokens = rank.load, sent.candidate.uncached_tokens
-        load.inflight_tokens += tokens
-        load.active_requests += 1
-        return Ticket(load, tokens)
+            view.predicted.add(sent.prompt.keys(view.block_size or 1, bigram=view.bigram), now)
+        return self._peers.open(self._guests[number], sent.candidate.uncached_tokens)
+
+    def note_peers(self, worker: int) -> None:
+        """Let what the other routers have on a worker count, as it is now."""
+        guests = self._guests[worker]
+        self.ranks[worker].load.note_peers(guests.tokens, guests.requests)
+
+    def note_engine(self, worker: int, said: EngineLoad) -> None:
+        """Take a worker's own word on its load, as `router.fleet.loads` does."""
+        load = self.ranks[worker].load
+        load.usage = said.used_tokens / said.capacity_tokens
+        load.capacity_tokens = said.capacity_tokens
+        load.note_engine(said.waiting_uncached, said.running + said.waiting)
 
     def _expire(self, now: float) -> None:
         self._expired = now
@@ -104,12 +117,15 @@ class SimRouter:
             pass
 
     def learn(self, sent: Sent, cached: int) -> None:
-        """Hold a claim against the engine's own count of cached tokens.
+        """Hold a claim, and a prediction, against the engine's own count of cached tokens.
 
         As `router.api.feedback` does, without beginning anew after many: no batch is ever lost here.
         """
-        view, claimed = sent.candidate.rank.view, sent.candidate.cached_tokens
-        size = view.block_size or 1
-        if cached + size <= claimed and self._heard[int(sent.candidate.rank.worker)] == sent.heard:
+        chosen = sent.candidate
+        view, size = chosen.rank.view, chosen.rank.view.block_size or 1
+        unheard = self._heard[int(chosen.rank.worker)] == sent.heard
+        if cached + size <= chosen.cached_tokens and unheard:
             view.contradict(sent.prompt.keys(size, bigram=view.bigram), cached // size)
             self._sweep()
+        elif chosen.predicted_tokens and cached >= chosen.cached_tokens:
+            view.predicted.learn(min(1.0, (cached - chosen.cached_tokens) / chosen.predicted_tokens))

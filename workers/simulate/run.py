@@ -56,6 +56,9 @@ def timeline(workload: Workload, setup: Setup, fleet: SimFleet, samples: list[Sa
         happenings.append((at, partial(_restart, fleet, number % setup.replicas)))
     for number, at in enumerate(_evenly(setup.losses, workload.seconds)):
         happenings.append((at, partial(fleet.lose, number % setup.workers)))
+    if setup.load_seconds:
+        asked = int(workload.seconds / setup.load_seconds)
+        happenings += [(number * setup.load_seconds, fleet.note_loads) for number in range(1, asked + 1)]
     for at in _evenly(_SAMPLES, workload.seconds):
         happenings.append((at, lambda now: samples.append(fleet.sample(now))))
     happenings += [(ask.at, partial(fleet.ask, ask)) for ask in workload.asks]

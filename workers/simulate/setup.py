@@ -25,8 +25,9 @@ class Setup:
     Sizes in tokens, times in seconds. `hears`: routers get the workers' events, `lag` seconds late; otherwise
     they know only what they have sent where. `replicas` routers take the requests in turn. `share`: what one
     sends is known to the others after so many seconds, None: never. `restarts`: so often a router forgets all
-    it knows, `losses`: so often a worker's caches are emptied, both evenly over the run. `history`: batches
-    that a worker keeps for a router that starts anew.
+    it knows, `losses`: so often a worker's caches are emptied, both evenly over the run. `load_seconds`:
+    how often routers ask workers how busy they are, 0 for never. `history`: batches that a worker keeps for a
+    router that starts anew.
     """
 
     variant: str = ""
@@ -39,6 +40,7 @@ class Setup:
     share: float | None = None
     restarts: int = 0
     losses: int = 0
+    load_seconds: float = 1.0
     history: int = 10_000
     kv_tokens: int = 300_000
     page_size: int = 16

@@ -81,7 +81,7 @@ def _session(
     for _ in range(turns):
         segments.append((next(names), _about(rng, added)))
         answer = _about(rng, output)
-        yield Ask(at, tuple(segments), answer)
+        yield Ask(at, tuple(segments), answer, session=segments[len(start)][0])
         segments.append((next(names), answer))
         at += rng.expovariate(1 / pause)
 

@@ -25,11 +25,15 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: `at` in seconds from the start, the prompt's segments, `output` tokens to answer with."""
+    """One request: `at` in seconds from the start, the prompt's segments, `output` tokens to answer with.
+
+    `session`: which conversation it belongs to, None where there is none.
+    """
 
     at: float
     segments: tuple[Segment, ...]
     output: int
+    session: int | None = None
 
     @property
     def tokens(self) -> int:
