@@ -30,12 +30,9 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_table_json_and_plots_come_of_one_command_and_the_seed_decides_them(tmp_path: Path) -> None:
     files = [tmp_path / "one.json", tmp_path / "two.json"]
-    first, second = (
-        simulate(
-            *SMALL, "--router", "events,approximate", "--json", str(file), "--plots", str(tmp_path / "plots")
-        )
-        for file in files
-    )
+    plots = tmp_path / "plots"
+    small = (*SMALL, "--router", "events,approximate", "--json")
+    first, second = simulate(*small, str(files[0]), "--plots", str(plots)), simulate(*small, str(files[1]))
     assert first.returncode == second.returncode == 0, first.stderr
     assert first.stdout == second.stdout
     assert [row.split("  ")[0].rstrip() for row in first.stdout.splitlines()[1:]] == [
@@ -44,8 +41,8 @@ def test_a_table_json_and_plots_come_of_one_command_and_the_seed_decides_them(tm
     assert files[0].read_bytes() == files[1].read_bytes()
     results = msgspec.json.decode(files[0].read_bytes(), type=list[Result])
     assert [(result.policy, result.unended) for result in results] == [("kv", 0), ("round_robin", 0)] * 2
-    page = (tmp_path / "plots" / "index.html").read_text()
-    assert page.count("data:image/png;base64,") == len(list((tmp_path / "plots").glob("*.png"))) == 3
+    page = (plots / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == len(list(plots.glob("*.png"))) == 3
     assert "http" not in page
 
 
