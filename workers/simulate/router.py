@@ -92,14 +92,14 @@ class SimRouter:
     def note_peers(self, worker: int) -> None:
         """Let what the other routers have on a worker count, as it is now."""
         guests = self._guests[worker]
-        self.ranks[worker].load.note_peers(guests.tokens, guests.requests)
+        self.ranks[worker].load.hear(guests.inflight_tokens, guests.active_requests)
 
     def note_engine(self, worker: int, said: EngineLoad) -> None:
         """Take a worker's own word on its load, as `router.fleet.loads` does."""
         load = self.ranks[worker].load
         load.usage = said.used_tokens / said.capacity_tokens
         load.capacity_tokens = said.capacity_tokens
-        load.note_engine(said.waiting_uncached, said.running + said.waiting)
+        load.hear_engine(said.waiting_uncached, said.running + said.waiting)
 
     def _expire(self, now: float) -> None:
         self._expired = now
