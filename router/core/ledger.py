@@ -82,11 +82,14 @@ class Load:
         """Take what the engine has in all, from anybody, since `listen` or the last word of it.
 
         What we and our peers had at most in that time may be in it: the end of a request is known there
-        before it is known here, and what it says may be that much older.
+        before it is known here, and what it says may be that much older. Of the tokens strangers have no larger
+        share than of the requests: engines count whole prompts that wait, we what of them is not cached.
         """
         known_tokens = self.peak_tokens - self.stranger_tokens
         known_requests = self.peak_requests - self.stranger_requests
-        self._meet(max(0, tokens - known_tokens), max(0, requests - known_requests))
+        strangers = max(0, requests - known_requests)
+        share = tokens * strangers // requests if strangers else 0
+        self._meet(min(share, max(0, tokens - known_tokens)), strangers)
         self.listen()
 
     def forget_engine(self) -> None:

@@ -44,6 +44,14 @@ def test_a_prompt_takes_of_the_cache_what_it_is_long_until_its_request_ends() ->
     assert load.context_tokens == 0
 
 
+def test_cached_tokens_of_our_own_prompts_that_an_engine_counts_as_waiting_are_nobody_elses() -> None:
+    load, ledger = Load(), Ledger()
+    for _ in range(3):
+        ledger.open(load, 1200, 7200)
+    load.hear_engine(3 * 7200, 3)
+    assert (load.inflight_tokens, load.stranger_tokens, load.stranger_requests) == (3600, 0, 0)
+
+
 def test_what_peers_and_the_engine_say_of_others_is_counted_once() -> None:
     ledger, load = Ledger(), Load()
     ticket = ledger.open(load, 100)
