@@ -24,7 +24,7 @@ GENERATED = {
     "b2b 20/s": "groups,qps=20",
     "b2b 30/s": "groups,qps=30",
     "scarce": "groups,qps=14,groups=600,output=300",
-    "decode": "groups,qps=36,groups=100,shared=200,own=300,output=1200",
+    "decode": "groups,qps=20,groups=100,shared=1000,own=1000,output=2000",
     "chat": "chat,qps=30",
     "rollouts": "rollouts",
     "agents": "agents,qps=20",
