@@ -33,10 +33,12 @@ class Profile:
         return self.decode + self.decode_per_request * requests
 
 
-# Reference figures of real machines; `fast` keeps the 8B proportions at a size tests and a demo can wait for.
+# Reference figures of real machines. `fast` keeps the 8B proportions at a size tests and a demo can wait for,
+# `slow` makes what runs beside the stand-ins on a busy machine matter little.
 PROFILES: dict[str, Profile] = {
     "instant": Profile(0.0, 0.0, 0.0),
     "fast": Profile(0.002, 20e-6, 0.001),
+    "slow": Profile(1.0, 0.008, 0.3, 0.001),
     "8b-h100": Profile(0.030, 250e-6, 0.012, 20e-6),
     "70b-tp8": Profile(0.080, 500e-6, 0.025, 40e-6),
     "qwen3-32b-2xh100": Profile(0.040, 1 / 15_900, 0.020, 30e-6),
