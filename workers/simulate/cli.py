@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +17,7 @@ from workers.simulate.report import listing, matrix
 from workers.traces.options import WORKLOADS, check_writable, loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from workers.simulate.recipe import Run
@@ -35,19 +36,20 @@ def simulate(**options: Any) -> None:
         prepare(options["plots"])
     check_writable(options["json_path"])
     runs, troubles = table_from(options) if options["table"] else (runs_from(options), [])
-    results = _run(runs + troubles, options["jobs"])
+    results = _run(runs + troubles, options["jobs"], partial(_keep, options["json_path"]))
     _show(results[: len(runs)], results[len(runs) :], in_columns=options["table"])
-    _write(results, options)
+    if options["plots"] is not None:
+        _draw(results, options["plots"])
 
 
-def _run(runs: Sequence[Run], jobs: int) -> list[Result]:
+def _run(runs: Sequence[Run], jobs: int, keep: Callable[[list[Result]], None]) -> list[Result]:
     workloads = {source: loaded(source) for source in dict.fromkeys(run.source for run in runs)}
     for run in runs:
         _check(run, workloads[run.source])
     total = sum(len(workloads[run.source].asks) for run in runs)
     with click.progressbar(length=total, label=f"{len(runs)} runs", file=sys.stderr) as bar:
         try:
-            return run_all(runs, jobs, bar.update)
+            return run_all(runs, jobs, bar.update, keep)
         except JobFailed as error:
             raise click.ClickException(str(error)) from error
 
@@ -66,14 +68,20 @@ def _show(results: Sequence[Result], troubles: Sequence[Result], *, in_columns: 
         click.echo("\n" + matrix(troubles))
 
 
-def _write(results: Sequence[Result], options: dict[str, Any]) -> None:
-    path: Path | None = options["json_path"]
+def _keep(path: Path | None, results: Sequence[Result]) -> None:
+    """Write what there is: a long run that is interrupted has not been for nothing."""
+    if path is None:
+        return
     try:
-        if path is not None:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
-        if options["plots"] is not None:
-            from workers.simulate.plots import draw  # noqa: PLC0415 - as above
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
 
-            draw(results, options["plots"])
+
+def _draw(results: Sequence[Result], directory: Path) -> None:
+    from workers.simulate.plots import draw  # noqa: PLC0415 - matplotlib is an extra
+
+    try:
+        draw(results, directory)
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from error

@@ -35,11 +35,16 @@ class _Job:
     run: Run
 
 
-def run_all(runs: Sequence[Run], jobs: int, progress: Callable[[int], None]) -> list[Result]:
+def run_all(
+    runs: Sequence[Run],
+    jobs: int,
+    progress: Callable[[int], None],
+    keep: Callable[[list[Result]], None],
+) -> list[Result]:
     """Return the results of all runs, in their order; at most `jobs` run at a time.
 
-    `progress` is told how many more requests have been sent. Raises JobFailed; whatever ends it, no process
-    is left behind.
+    `progress` is told how many more requests have been sent, `keep` after each run what there is by then.
+    Raises JobFailed; whatever ends it, no process is left behind.
     """
     waiting = iter(enumerate(runs))
     active: dict[Connection, _Job] = {}
@@ -49,11 +54,16 @@ def run_all(runs: Sequence[Run], jobs: int, progress: Callable[[int], None]) -> 
             _start(waiting, active)
         while active:
             for ready in wait(list(active)):
-                _take(cast("Connection", ready), active, waiting, results, progress)
+                if _take(cast("Connection", ready), active, waiting, results, progress):
+                    keep(_in_order(results))
     finally:
         for job in active.values():
             job.process.terminate()
             job.process.join()
+    return _in_order(results)
+
+
+def _in_order(results: dict[int, Result]) -> list[Result]:
     return [results[place] for place in sorted(results)]
 
 
@@ -74,8 +84,8 @@ def _take(
     waiting: Waiting,
     results: dict[int, Result],
     progress: Callable[[int], None],
-) -> None:
-    """Take what a process says; once it is a result, give it the next run, or let it go."""
+) -> bool:
+    """Take what a process says; once it is a result, give it the next run, or let it go, and say so."""
     job = active[connection]
     try:
         said = connection.recv()
@@ -84,7 +94,7 @@ def _take(
         raise JobFailed(f"the run of {job.run.setup.policy} on {job.run.column} has failed") from None
     if isinstance(said, int):
         progress(said)
-        return
+        return False
     results[job.place] = said
     if (following := next(waiting, None)) is None:
         del active[connection]
@@ -93,6 +103,7 @@ def _take(
     else:
         job.place, job.run = following
         connection.send(job.run)
+    return True
 
 
 def _work(connection: Connection) -> None:
