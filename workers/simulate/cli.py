@@ -69,11 +69,14 @@ def _show(results: Sequence[Result], troubles: Sequence[Result], *, in_columns: 
 
 
 def _keep(path: Path | None, results: Sequence[Result]) -> None:
-    """Write what there is: a long run that is interrupted has not been for nothing."""
+    """Write what there is, all or nothing: a long run that is interrupted has not been for nothing."""
     if path is None:
         return
+    written = path.with_name(path.name + ".part") if path.is_file() else path
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+        written.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+        if written is not path:
+            written.replace(path)
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}") from error
 
