@@ -17,7 +17,7 @@ except ImportError as error:
     raise click.UsageError("--plots needs matplotlib: pip install 'kv-router[plots]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -42,10 +42,12 @@ def prepare(directory: Path) -> None:
 
 
 def draw(results: Sequence[Result], directory: Path) -> None:
-    """Write `<workload>-ttft.png`, `-cached.png` and `-load.png` for every workload, and `index.html`."""
+    """Write `<workload>-ttft.png`, `-cached.png` and `-load.png` for every workload, and `index.html`.
+
+    Where there are policies by themselves, and one policy in several situations, each has its own plots.
+    """
     parts = []
-    for workload in dict.fromkeys(result.workload for result in results):
-        here = [result for result in results if result.workload == workload]
+    for workload, here in _groups(results):
         parts.append(f"<h2>{escape(workload)}</h2><pre>{escape(listing(here))}</pre>")
         for kind, figure in _figures(workload, here):
             image = _png(figure)
@@ -53,6 +55,17 @@ def draw(results: Sequence[Result], directory: Path) -> None:
             parts.append(f'<img alt="{kind}" src="data:image/png;base64,{b64encode(image).decode()}">')
     page = _PAGE.format(title="Policies compared", parts="\n".join(parts))
     (directory / "index.html").write_text(page, encoding="utf-8")
+
+
+def _groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    for workload in dict.fromkeys(result.workload for result in results):
+        here = [result for result in results if result.workload == workload]
+        plain = [result for result in here if not result.variant]
+        varied = [result for result in here if result.variant]
+        if plain:
+            yield workload, plain
+        if varied:
+            yield f"{workload}, varied" if plain else workload, varied
 
 
 def _file_name(workload: str) -> str:
@@ -67,15 +80,17 @@ def _png(figure: Figure) -> bytes:
 
 def _figures(workload: str, results: Sequence[Result]) -> list[tuple[str, Figure]]:
     return [
-        ("ttft", _one(lambda axes: _curves(axes, workload, results))),
+        ("ttft", _one(lambda axes: _curves(axes, workload, results), legend=True)),
         ("cached", _one(lambda axes: _bars(axes, workload, results))),
         ("load", _loads(workload, results)),
     ]
 
 
-def _one(draws: Callable[[Axes], None]) -> Figure:
+def _one(draws: Callable[[Axes], None], *, legend: bool = False) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     draws(figure.subplots())
+    if legend:
+        figure.legend(loc="outside right center", fontsize="small")
     return figure
 
 
@@ -86,7 +101,6 @@ def _curves(axes: Axes, workload: str, results: Sequence[Result]) -> None:
         axes.plot(result.curve, shares, label=name_of(result), linestyle=("-", "--", ":")[number // 10 % 3])
     axes.set(xscale="log", xlabel="time to first token, s", ylabel="share of requests", title=workload)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
 
 
 def _bars(axes: Axes, workload: str, results: Sequence[Result]) -> None:
