@@ -82,8 +82,8 @@ class Load:
         """Take what the engine has in all, from anybody, since `listen` or the last word of it.
 
         What we and our peers had at most in that time may be in it: the end of a request is known there
-        before it is known here, and what it says may be that much older. Strangers have no larger share of the
-        tokens than of the requests: engines count whole prompts that wait, we what of them is not cached.
+        before it is known here, and what it says may be that much older. Strangers' share of the tokens
+        is no larger than that of the requests: engines count whole prompts that wait, we what is not cached.
         """
         known_tokens = self.peak_tokens - self.stranger_tokens
         known_requests = self.peak_requests - self.stranger_requests
