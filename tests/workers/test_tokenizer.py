@@ -88,4 +88,6 @@ def test_without_a_template_there_are_no_chats(tmp_path: Path) -> None:
 
 
 def test_the_default_engine_says_letters() -> None:
-    assert EngineConfig().sampler.vocabulary == tuple(b"abcdefghijklmnopqrstuvwxyz")
+    sampler = EngineConfig().sampler
+    assert isinstance(sampler, Sampler)
+    assert sampler.vocabulary == tuple(b"abcdefghijklmnopqrstuvwxyz")
