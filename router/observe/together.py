@@ -1,7 +1,8 @@
 """The rows of several processes as one fleet: the same answer, whichever of them is asked.
 
 What processes do themselves adds up: load, failures, refusals. What each of them sees for itself is shown as
-the worst of them sees it: a worker is ready, and a rank's view live, once they are so in every process. A
+the worst of them sees it: a worker is ready, and a rank's view live, once they are so in every process.
+A worker is paused, too, once it is so in every process, and draining until then. A
 view holds what it holds in any process; others have at a rank what they have in the eyes of the process that
 has most there itself; the rest of a row is that of the process that sees it worst.
 """
@@ -41,6 +42,9 @@ def merged_rows(processes: Sequence[Sequence[WorkerRow]]) -> list[WorkerRow]:
 
 def _worker(rows: Sequence[WorkerRow]) -> WorkerRow:
     worst = min(rows, key=lambda row: (_place(_STATES, row.state), row.why))
+    if {row.state for row in rows} == {"ready", "paused"}:
+        # Whoever waits for either must wait until it holds everywhere.
+        worst = replace(worst, state="draining", why="some processes see it paused, and some ready")
     sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
     return replace(
         worst,

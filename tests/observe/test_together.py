@@ -27,6 +27,12 @@ def test_a_worker_is_what_the_process_says_that_sees_it_worst() -> None:
     assert merged_rows([[row("ready")], [row("starting")]])[0].state == "starting"
 
 
+def test_a_worker_is_paused_once_all_processes_see_it_so() -> None:
+    for states in (("ready", "paused"), ("paused", "ready")):
+        assert merged_rows([[row(state)] for state in states])[0].state == "draining"
+    assert merged_rows([[row("paused")], [row("paused")]])[0].state == "paused"
+
+
 def test_a_worker_that_only_some_processes_have_is_shown() -> None:
     found = merged_rows([[row()], [row(), row(url="http://b:1")]])
     assert [each.url for each in found] == [URL, "http://b:1"]
