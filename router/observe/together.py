@@ -1,10 +1,10 @@
 """The rows of several processes as one fleet: the same answer, whichever of them is asked.
 
 What processes do themselves adds up: load, failures, refusals. What each of them sees for itself is shown as
-the worst of them sees it: a worker is ready, and a rank's view live, once they are so in every process.
-A worker is paused, too, once it is so in every process, and draining until then. A
-view holds what it holds in any process; others have at a rank what they have in the eyes of the process that
-has most there itself; the rest of a row is that of the process that sees it worst.
+the worst of them sees it: a worker is ready, and a rank's view live, once they are so in every process. A
+worker is paused, too, once it is so in every process, and draining until then. A view holds what it holds in
+any process; others have at a rank what they have in the eyes of the process that has most there itself; the
+rest of a row is that of the process that sees it worst.
 """
 
 from __future__ import annotations
