@@ -100,5 +100,5 @@ def _recorder(config: Config, process: int | None) -> Recorder:
         weights_of(config),
         config.index_max_blocks,
         SWEEP_PORTION,
-        shared=process is not None,
+        shared=process is not None or config.share is not None,
     )

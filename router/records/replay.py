@@ -98,7 +98,9 @@ def _notes(stored: Stored, session: Session, evicted: int) -> list[str]:
     if session.part:
         notes.append(f"parts 0 to {session.part - 1} have been deleted: nothing can be compared")
     if session.shared:
-        notes.append("one of several processes: its choices, by what others told it, are not compared")
+        notes.append(
+            "one of several processes or routers: its choices, by what others told it, are not compared"
+        )
     if evicted:
         notes.append(
             f"the index was full, {evicted} blocks were forgotten: views are not compared after that"
