@@ -100,7 +100,7 @@ class WorkerRow:
 
     `tokens` is where its prompts' token ids come from (`prompts.store` names the modes), `tokens_why` why it
     is not the best. `inflight_requests` and `inflight_tokens` (uncached prompt tokens not yet answered with a
-    first token) are what this router has sent there, over all ranks, `others_requests` and `others_tokens`
+    first token) are what this router has sent there, over all ranks, `peers_requests` and `peers_tokens`
     what other routers have (--share); `answered` requests, the tokens of their prompts and those of them that
     were cached are counts since the worker said who it is. `refusals` counts its own answers 429 and 503; for
     `loaded_seconds` more it counts as having too much to do.
@@ -119,8 +119,8 @@ class WorkerRow:
     loaded_seconds: float = 0.0
     inflight_requests: int = 0
     inflight_tokens: int = 0
-    others_requests: int = 0
-    others_tokens: int = 0
+    peers_requests: int = 0
+    peers_tokens: int = 0
     answered: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -51,8 +51,8 @@ def _worker(rows: Sequence[WorkerRow]) -> WorkerRow:
         **sums,
         breaker=_breaker([row.breaker for row in rows]),
         loaded_seconds=max(row.loaded_seconds for row in rows),
-        others_requests=max(row.others_requests for row in rows),
-        others_tokens=max(row.others_tokens for row in rows),
+        peers_requests=max(row.peers_requests for row in rows),
+        peers_tokens=max(row.peers_tokens for row in rows),
         ranks=_ranks(rows),
     )
 

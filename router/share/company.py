@@ -81,7 +81,7 @@ class Company:
             peers, own = self.sharing.peers, self.sharing.telling.router
             for row in rows:
                 names = [(name_of(row.url), rank.rank) for rank in row.ranks]
-                row.others_tokens, row.others_requests = peers.load_of(names, own)
+                row.peers_tokens, row.peers_requests = peers.load_of(names, own)
         return rows
 
     def share(self) -> ShareRow | None:

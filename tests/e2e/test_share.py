@@ -49,6 +49,11 @@ async def active(client: httpx2.AsyncClient) -> int:
     return sum(row["active_requests"] for row in answer.json()["candidates"])
 
 
+async def told(client: httpx2.AsyncClient) -> int:
+    """Return the running requests that other routers have told of."""
+    return sum([row["peers_requests"] for row in (await rows(client)).values()])
+
+
 async def test_two_routers_see_each_others_load_and_do_without_when_they_cannot() -> None:
     async with replicas() as (server, (one, two)):
 
@@ -60,19 +65,19 @@ async def test_two_routers_see_each_others_load_and_do_without_when_they_cannot(
             asyncio.create_task(ask(str(one.base_url), prompt=[7], max_tokens=100_000)) for _ in range(3)
         ]
         await all_see((one, two), 3)
-        others = [row["others_requests"] for row in (await rows(two)).values()]
         own = [row["inflight_requests"] for row in (await rows(two)).values()]
-        assert (sum(others), sum(own)) == (3, 0)
+        assert (await told(one), await told(two), sum(own)) == (0, 3, 0)
 
         await server.kill()
-        await all_see([two], 0)
+        await until_awaited(partial(hears, two, 0), "the other's load to count no longer")
+        await all_see([two], 3)  # by the engines' own word
         row = await shared(two)
         assert (row["connected"], row["routers"]) == (False, 0)
         assert "kv_router_share_connected 0.0" in (await two.get("/metrics")).text
         assert (await two.post("/v1/completions", json=BODY | {"max_tokens": 1})).status_code == 200
 
         await server.start()
-        await all_see([two], 3)
+        await until_awaited(partial(hears, two, 3), "the other's load to count again")
 
         async def connected() -> bool:
             return bool((await shared(two))["connected"])
@@ -87,6 +92,10 @@ async def all_see(clients: Iterable[httpx2.AsyncClient], requests: int) -> None:
     """Wait until every router sees so many."""
     for client in clients:
         await until_awaited(partial(sees, client, requests), f"{requests} requests")
+
+
+async def hears(client: httpx2.AsyncClient, requests: int) -> bool:
+    return await told(client) == requests
 
 
 async def sees(client: httpx2.AsyncClient, requests: int) -> bool:
@@ -114,8 +123,8 @@ async def test_what_one_router_has_sent_is_expected_to_be_cached_by_the_other() 
         chosen = answer.headers["x-kv-router-worker"]
 
         async def believed() -> bool:
-            candidates = (await two.post("/explain", json=BODY)).json()["candidates"]
-            return any(row["worker"] == chosen and row["predicted_tokens"] for row in candidates)
+            found = (await two.post("/explain", json=BODY)).json()
+            held = {row["worker"] for row in found["candidates"] if row["predicted_tokens"]}
+            return bool(held == {chosen} == {found["chosen"]["worker"]})
 
         await until_awaited(believed, "the prediction to be heard")
-        assert (await two.post("/explain", json=BODY)).json()["chosen"]["worker"] == chosen
