@@ -510,7 +510,8 @@ class Config:
         int,
         Setting(
             integer(0, 10**6),
-            "Most requests under way at all workers together; what is over it waits; 0 is no limit",
+            "Most requests under way at all workers together; what is over it waits; 0 is no limit. Divided among "
+            "--processes: one that has its part under way lets requests wait while another has room",
             "requests",
         ),
     ] = 0
@@ -519,7 +520,7 @@ class Config:
         Setting(
             integer(0, 10**6),
             "Most requests under way at one worker; what finds all of them full waits; 0 is no limit; "
-            "prefill/decode pairs are not counted",
+            "prefill/decode pairs are not counted. Divided among --processes",
             "requests",
         ),
     ] = 0
@@ -528,7 +529,7 @@ class Config:
         Setting(
             integer(0, 10**6),
             "Most requests of one model that wait for room, by the priority in x-kv-router-priority (-999 to "
-            "999, higher first); more are answered with 429",
+            "999, higher first); more are answered with 429. Divided among --processes",
             "requests",
         ),
     ] = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.config import Config, load
+from router.config import OPTIONS, Config, load
 from router.derived import capacity_of
 from router.errors import ConfigError
 from router.fleet.spec import parse_worker
@@ -42,3 +42,8 @@ def test_sockets_of_one_port_are_ours_alone() -> None:
     for each in sockets:
         each.close()
     listen("127.0.0.1", port).close()
+
+
+@pytest.mark.parametrize("name", ["max_inflight", "max_worker_inflight", "queue_size"])
+def test_what_is_divided_among_processes_says_so(name: str) -> None:
+    assert "Divided among --processes" in OPTIONS[name].setting.help
