@@ -53,6 +53,7 @@ from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
 from router.proxy.upstream import Upstream
 from router.reload import Reload
+from router.share.allowances import Allowances
 from router.share.company import Company, check_share
 from router.share.team import Team
 from router.witness import Witness
@@ -107,7 +108,7 @@ def build(
     membership = Membership(fleet.roster, Allowed(config.worker_allow), drain_seconds=config.drain_seconds)
     reconciler = Reconciler(membership, fleet.workers, config.worker_allow)
     discovery = Discovery(reconciler, sources, config.workers)
-    company = Company(config, team, fleet, front)
+    company = Company(config, team, fleet)
     reader = PromptReader()
     metrics.policy_failures = front.wishes.failures
     judge = Judge(fleet.index, weights, witness.random, config.pd_min_uncached)
@@ -324,7 +325,8 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     sources = sources_of(config, os.environ)
     if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")
-    front, witness = Front(config), Witness(config, None if seat is None else seat.index)
+    limits = None if seat is None else Allowances(seat.limits)
+    front, witness = Front(config, limits), Witness(config, None if seat is None else seat.index)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
     listening = listen(config.host, config.port) if seat is None else socket(fileno=seat.listening)
     team = None if seat is None or line is None else Team(seat, line)

@@ -510,8 +510,8 @@ class Config:
         int,
         Setting(
             integer(0, 10**6),
-            "Most requests under way at all workers together; what is over it waits; 0 is no limit. Divided among "
-            "--processes: one that has its part under way lets requests wait while another has room",
+            "Most requests under way at all workers together; what is over it waits; 0 is no limit. Divided "
+            "among --processes: one that has its part under way lets requests wait while another has room",
             "requests",
         ),
     ] = 0

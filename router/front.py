@@ -16,24 +16,26 @@ from router.proxy.tls import ServerTls, TlsFiles, worker_context
 
 if TYPE_CHECKING:
     from router.config import Config
+    from router.share.allowances import Allowances
 
 
 class Front:
     """Raises ConfigError, one line, for what cannot be read. What is not asked for is None.
 
     `tls` is towards clients, `worker_tls` whom to trust among workers, None for the system's authorities.
-    `wishes`: what clients may say about the routing of their requests.
+    `wishes`: what clients may say about the routing of their requests. `limits`: where the processes of a
+    router count what clients use.
     """
 
     __slots__ = ("door", "forwarding", "keys", "ring", "tls", "wishes", "worker_tls")
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, limits: Allowances | None = None) -> None:
         check_routes(config)
         allowed = config.allow_policy_header == "on"
         self.wishes = wishes_of(config.policy, config.session_header, allowed=allowed)
         self.tls = _tls(config)
         self.worker_tls = None if config.worker_ca is None else worker_context(config.worker_ca)
-        self.ring = Keyring()
+        self.ring = Keyring() if limits is None else Keyring(limits.bucket)
         self.keys: KeyFile | None = None
         self.door: Door | None = None
         if config.api_keys is not None or config.api_key:

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from router.core.bucket import Bucket
 from router.errors import ConfigError, RateLimited
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from router.proxy.headers import Field
 
+    MakeBucket = Callable[[str, float, float], "AnyBucket"]
+
 KEY = r"[!-~]{8,}"
 _NAME = re.compile(r"[\w.:@/-]{1,64}", re.ASCII)
 _DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
@@ -35,6 +37,18 @@ _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 _SETTINGS = ("name", "requests-per-second", "burst", "prompt-tokens-per-minute")
 _BEARER = b"bearer "
 _AUTHORIZATION = b"authorization"
+
+
+class AnyBucket(Protocol):
+    """What a limit is counted in: this process's own, or one of all processes."""
+
+    def take(self, amount: float, now: float) -> float:
+        """See `Bucket.take`."""
+
+
+def own_bucket(_: str, rate: float, burst: float) -> AnyBucket:
+    """Return a bucket of this process's own."""
+    return Bucket(rate, burst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +65,12 @@ class Client:
 
     __slots__ = ("_prompt_tokens", "_requests", "admitted", "limited", "limits", "name")
 
-    def __init__(self, name: str, limits: ClientLimits) -> None:
+    def __init__(self, name: str, limits: ClientLimits, bucket: MakeBucket) -> None:
         self.name = name
         self.limits = limits
         rate, burst, tokens = limits.requests_per_second, limits.burst, limits.prompt_tokens_per_minute
-        self._requests = Bucket(rate, burst or max(1.0, rate)) if rate else None
-        self._prompt_tokens = Bucket(tokens / 60, tokens) if tokens else None
+        self._requests = bucket(f"requests {name}", rate, burst or max(1.0, rate)) if rate else None
+        self._prompt_tokens = bucket(f"prompt-tokens {name}", tokens / 60, tokens) if tokens else None
         self.admitted = self.limited = 0
 
     def take_request(self, clock: Callable[[], float]) -> None:
@@ -70,22 +84,7 @@ class Client:
         if self._prompt_tokens is not None:
             self._take(self._prompt_tokens, tokens, clock(), "prompt tokens")
 
-    def spent(self) -> tuple[float, float]:
-        """Return how many requests and prompt tokens it has used since the last call, of those limited."""
-        used = []
-        for bucket in (self._requests, self._prompt_tokens):
-            used.append(0.0 if bucket is None else bucket.taken)
-            if bucket is not None:
-                bucket.taken = 0.0
-        return used[0], used[1]
-
-    def charge(self, requests: float, prompt_tokens: float, now: float) -> None:
-        """Count what it has used in another process of the router."""
-        for bucket, amount in ((self._requests, requests), (self._prompt_tokens, prompt_tokens)):
-            if bucket is not None and amount:
-                bucket.charge(amount, now)
-
-    def _take(self, bucket: Bucket, amount: int, now: float, what: str) -> None:
+    def _take(self, bucket: AnyBucket, amount: int, now: float, what: str) -> None:
         wait = bucket.take(amount, now)
         if wait:
             self.limited += 1
@@ -93,11 +92,12 @@ class Client:
 
 
 class Keyring:
-    """The clients that there are, by their keys' digests."""
+    """The clients that there are, by their keys' digests; `bucket` makes what their limits are counted in."""
 
-    __slots__ = ("_clients",)
+    __slots__ = ("_bucket", "_clients")
 
-    def __init__(self) -> None:
+    def __init__(self, bucket: MakeBucket = own_bucket) -> None:
+        self._bucket = bucket
         self._clients: Mapping[bytes, tuple[bytes, Client]] = {}
 
     def client_of(self, fields: Iterable[Field]) -> Client | None:
@@ -124,7 +124,7 @@ class Keyring:
         known = {client.name: client for client in self.clients()}
         for name, limits in keys.values():
             if name not in known or known[name].limits != limits:
-                known[name] = Client(name, limits)
+                known[name] = Client(name, limits, self._bucket)
         self._clients = {digest: (digest, known[name]) for digest, (name, _) in keys.items()}
 
     def clients(self) -> list[Client]:

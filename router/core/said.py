@@ -44,14 +44,6 @@ class RankKeys(msgspec.Struct, array_like=True, gc=False):
     keys: _Keys
 
 
-class Spent(msgspec.Struct, array_like=True, gc=False):
-    """What a client has used at the sender since it last said so."""
-
-    client: _Id
-    requests: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-    prompt_tokens: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-
-
 class Said(msgspec.Struct, array_like=True):
     """One message of one sender.
 
@@ -71,7 +63,6 @@ class Said(msgspec.Struct, array_like=True):
     loads: Annotated[list[RankLoad], msgspec.Meta(max_length=MOST_LOADS)] = []
     predicted: Annotated[list[RankKeys], msgspec.Meta(max_length=MOST_LOADS)] = []
     withdrawn: Annotated[list[RankKeys], msgspec.Meta(max_length=MOST_LOADS)] = []
-    spent: Annotated[list[Spent], msgspec.Meta(max_length=MOST_LOADS)] = []
 
 
 _DECODER = msgspec.msgpack.Decoder(Said)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from router.core.blocks import PromptBlocks
     from router.core.facts import Candidate
     from router.core.ledger import Load
-    from router.core.said import Spent
 
     Named = Iterable[tuple[str, Rank]]
 
@@ -141,16 +140,12 @@ class Telling:
             self.dropped += 1
         self._waiting.append(waiting)
 
-    def changes(self, ranks: Named, spent: Sequence[Spent] = ()) -> list[bytes]:
+    def changes(self, ranks: Named) -> list[bytes]:
         """Return messages of what is new. `ranks` are those of the fleet, with their workers' names."""
         dirty, self.dirty, self.awake = self.dirty, set(), False
         told = [(name, rank) for name, rank in ranks if rank.load in dirty]
         names = {rank: name for name, rank in told}
         messages = [self._said(loads=_loads(told[at : at + MOST_LOADS])) for at in _steps(told)]
-        if spent and not messages:
-            messages.append(self._said())
-        if spent:
-            messages[-1].spent = list(spent)
         self._add_keys(messages, names)
         return [encode(said) for said in messages]
 

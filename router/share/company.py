@@ -18,13 +18,11 @@ from router.observe.rows import ShareRow
 from router.observe.sight import OwnSight, Sight
 from router.share.names import name_of
 from router.share.sharing import Sharing
-from router.share.spending import KeySpending
 
 if TYPE_CHECKING:
     from router.config import Config
     from router.fleet.fleet import Fleet
     from router.fleet.membership import Membership
-    from router.front import Front
     from router.observe.exposition import Exposition
     from router.observe.rows import WorkerRow
     from router.observe.sight import Rows
@@ -47,14 +45,14 @@ def router_name() -> str:
 class Company:
     """One process's. `accounts` are those that its requests are entered in, `index` is its place."""
 
-    def __init__(self, config: Config, team: Team | None, fleet: Fleet, front: Front) -> None:
+    def __init__(self, config: Config, team: Team | None, fleet: Fleet) -> None:
         self.index = 0 if team is None else team.seat.index
         self.sharing: Sharing | None = None
         self._team = team
         self._fleet = fleet
         self._channel: Channel | None = None
         if team is not None or config.share is not None:
-            self.sharing = self._shared(front)
+            self.sharing = self._shared()
         if config.share is not None and self.sharing is not None:
             self._channel = self._connected(config.share, config.share_channel, self.sharing)
 
@@ -128,14 +126,13 @@ class Company:
         if self._team is not None:
             self._team.close()
 
-    def _shared(self, front: Front) -> Sharing:
+    def _shared(self) -> Sharing:
         """Return what tells of this process, to its siblings if it has any."""
         if self._team is None:
             router = router_name()
             return Sharing(self._fleet.ranks, router, f"{router}-0")
-        spending = KeySpending(front.ring) if front.door is not None else None
         seat = self._team.seat
-        sharing = Sharing(self._fleet.ranks, seat.router, seat.sender, spending)
+        sharing = Sharing(self._fleet.ranks, seat.router, seat.sender)
         self._team.share(sharing)
         return sharing
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from router.listening import bind_together, shown
 from router.observe import logs
+from router.share.allowances import open_allowances
 from router.share.exchange import Exchange
 from router.share.line import Line
 from router.share.seat import Seat, send
@@ -62,6 +63,7 @@ class Processes:
         self._places = [
             _Place(each, *socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)) for each in listening
         ]
+        self._limits = open_allowances()
         self._exchange = Exchange()
         self._stopping = asyncio.Event()
         self._codes: list[int] = []
@@ -116,7 +118,7 @@ class Processes:
         seat = self._seat(index)
         ours, theirs = socket.socketpair()
         with theirs:
-            files = (theirs.fileno(), seat.listening, seat.inbox, *seat.others)
+            files = (theirs.fileno(), seat.listening, seat.inbox, *seat.others, seat.limits)
             place.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "router.share.child", str(theirs.fileno())),
@@ -155,6 +157,7 @@ class Processes:
             listening=place.listening.fileno(),
             inbox=place.inbox.fileno(),
             others=tuple(other.into.fileno() for other in self._places if other is not place),
+            limits=self._limits,
         )
 
     def _stop(self, number: signal.Signals) -> None:

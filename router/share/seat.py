@@ -22,7 +22,8 @@ _LENGTH = 4
 class Seat:
     """One process's place among those of a router. Numbers of sockets are those of open files.
 
-    `router` and `sender` are what it calls itself to its peers; `late`: others serve already.
+    `router` and `sender` are what it calls itself to its peers; `late`: others serve already. `limits`: where
+    they count together what clients use.
     """
 
     config: Config
@@ -34,6 +35,7 @@ class Seat:
     listening: int
     inbox: int
     others: tuple[int, ...]
+    limits: int
 
 
 def send(seat: Seat, line: socket.socket) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from router.core.peers import Name, Peers
 from router.core.said import decode
@@ -17,43 +17,25 @@ from router.core.telling import Telling
 from router.share.names import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from router.core.rank import Rank
-    from router.core.said import Spent
 
 FLUSH_SECONDS = 0.005
 ROUND_SECONDS = 0.5
-SPENT_SECONDS = 0.05
 _log = logging.getLogger(__name__)
 
 
-class Spending(Protocol):
-    """What clients have used here, and what they have used elsewhere."""
-
-    def take(self) -> list[Spent]:
-        """Return what has been used since the last call."""
-
-    def hear(self, spent: Iterable[Spent]) -> None:
-        """Count what has been used elsewhere."""
-
-
 class Sharing:
-    """One process's part: `fleet` returns all ranks that there are.
+    """One process's part: `fleet` returns all ranks that there are, `ways` take each message."""
 
-    `ways` take each message; `spending` is None where no client has a limit.
-    """
-
-    def __init__(
-        self, fleet: Callable[[], Iterable[Rank]], router: str, sender: str, spending: Spending | None = None
-    ) -> None:
+    def __init__(self, fleet: Callable[[], Iterable[Rank]], router: str, sender: str) -> None:
         self.telling = Telling(router, sender, self._wake)
         self.accounts = self.telling.accounts
         self.peers = Peers(self._find)
         self.ways: list[Callable[[bytes], None]] = []
         self.undecodable = 0
         self._fleet = fleet
-        self._spending = spending
         self._ranks: dict[Name, Rank] | None = None
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -61,8 +43,6 @@ class Sharing:
     def start(self) -> None:
         """Begin to tell."""
         self._round()
-        if self._spending is not None:
-            self._spend(self._spending)
 
     def close(self) -> None:
         """Say farewell, and tell no more."""
@@ -90,9 +70,7 @@ class Sharing:
             return True
         if (said.router == self.telling.router) is not same_clock or said.sender == self.telling.sender:
             return False  # what siblings say comes from them, and not by a way round
-        news = self.peers.hear(said, time.monotonic(), same_clock=same_clock)
-        if news and same_clock and self._spending is not None:
-            self._spending.hear(said.spent)
+        self.peers.hear(said, time.monotonic(), same_clock=same_clock)
         return True
 
     def ranks(self) -> dict[Name, Rank]:
@@ -108,9 +86,9 @@ class Sharing:
         """Tell of the first change of a bunch, and of those that follow it shortly."""
         self._timers["flush"] = self._loop.call_later(FLUSH_SECONDS, self._flush)
 
-    def _flush(self, spent: Sequence[Spent] = ()) -> None:
+    def _flush(self) -> None:
         named = ((name, rank) for (name, _), rank in self.ranks().items())
-        self._send(self.telling.changes(named, spent))
+        self._send(self.telling.changes(named))
 
     def _round(self) -> None:
         self._timers["round"] = self._loop.call_later(ROUND_SECONDS, self._round)
@@ -119,14 +97,6 @@ class Sharing:
         silent = self.peers.tick(ranks, time.monotonic())
         if silent:
             _log.warning("not heard any more, so that their load counts no longer: %s", ", ".join(silent))
-
-    def _spend(self, spending: Spending) -> None:
-        self._timers["spent"] = self._loop.call_later(SPENT_SECONDS, self._spend, spending)
-        spent = spending.take()
-        if spent:
-            if "flush" in self._timers:
-                self._timers["flush"].cancel()
-            self._flush(spent)
 
     def _send(self, messages: list[bytes]) -> None:
         for way in self.ways:

@@ -342,7 +342,6 @@ def test_after_a_round_both_see_the_same_load(steps: list[tuple[str, int, int]])
         {"predicted": [["http://a:1", 0, float("inf"), b""]]},
         {"predicted": [["http://a:1", 0, 0.0, b"x" * (KEY_BYTES + 1)]]},
         {"withdrawn": [["http://a:1", 0, 0.0, b"x" * (MOST_KEY_BYTES + 8)]]},
-        {"spent": [["client", -1.0, 0.0]]},
     ],
     ids=str,
 )

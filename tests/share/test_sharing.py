@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from router.api.keys import Keyring, read_keys
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.view import View
 from router.share.mail import Mail
 from router.share.sharing import Sharing
-from router.share.spending import KeySpending
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 URL = "http://a:1"
 OTHER_SPELLING = "http://A:1/"
-KEYS = "sk-0123456789 name=one requests-per-second=0.001 burst=10 prompt-tokens-per-minute=60\n"
 
 
 class Process:
@@ -29,11 +26,7 @@ class Process:
 
     def __init__(self, name: str, url: str = URL) -> None:
         self.rank = Rank(url, 0, View(Index(), "m", block_size=4))
-        self.ring = Keyring()
-        keys: dict[bytes, Any] = {}
-        read_keys(KEYS, keys, "keys")
-        self.ring.hold(keys)
-        self.sharing = Sharing(lambda: [self.rank], "router", name, KeySpending(self.ring))
+        self.sharing = Sharing(lambda: [self.rank], "router", name)
 
     def connect(self, inbox: socket.socket, others: list[socket.socket]) -> Mail:
         """Open its mail."""
@@ -97,21 +90,3 @@ async def test_what_finds_no_room_is_told_again() -> None:
         while not mails[1].lost:
             mails[1].send(bytes(60_000))
         await until(lambda: one.load == (100, 1), "the load")
-
-
-async def test_what_a_client_uses_in_one_process_counts_in_the_others() -> None:
-    one, two = Process("1"), Process("2")
-    clocks = [asyncio.get_running_loop().time] * 2
-    with connected(one, two):
-        (here,), (there,) = one.ring.clients(), two.ring.clients()
-        for _ in range(10):
-            here.take_request(clocks[0])
-        here.take_prompt(60, clocks[0])
-
-        def used_up() -> bool:
-            requests, prompt_tokens = there._requests, there._prompt_tokens
-            assert requests is not None
-            assert prompt_tokens is not None
-            return requests._level < 1 and prompt_tokens._level < 60
-
-        await until(used_up, "the other process to have heard")
