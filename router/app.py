@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from router.fleet.discovery.wanted import Source
     from router.fleet.fleet import Fleet
     from router.observe.rows import WorkerRow
+    from router.share.doors import Listener
     from router.share.seat import Seat
 
 # Container objects made and not freed since the collector last ran.
@@ -255,8 +256,10 @@ class Server(uvicorn.Server):
         *,
         leaving: Callable[[], None],
         leave_seconds: float,
+        team: Team | None = None,
     ) -> None:
         super().__init__(config)
+        self._team = team
         self._stopping = stopping
         self._leaving = leaving
         self._leave_seconds = leave_seconds
@@ -279,11 +282,24 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.should_exit and self.started:
             await self.shutdown(sockets)
+        elif self._team is not None:
+            await self._team.serves(self._listen)
+
+    async def _listen(self, made: socket) -> Listener:
+        """Take connections from one more socket, as from the first."""
+        config = self.config
+
+        def protocol() -> asyncio.Protocol:
+            return EdgeProtocol(config, self.server_state, self.lifespan.state)
+
+        return await self._loop.create_server(protocol, sock=made, ssl=config.ssl, backlog=config.backlog)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Stop taking requests, let those under way end, and close."""
         _log.info("stopping; %d connections are open", len(self.server_state.connections))
         self._stopping()
+        if self._team is not None:
+            self._team.stopping()
         await super().shutdown(sockets)
 
 
@@ -328,7 +344,9 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     limits = None if seat is None else Allowances(seat.limits)
     front, witness = Front(config, limits), Witness(config, None if seat is None else seat.index)
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
-    listening = listen(config.host, config.port) if seat is None else socket(fileno=seat.listening)
+    listening = (
+        listen(config.host, config.port) if seat is None else socket(fileno=seat.listening[seat.index])
+    )
     team = None if seat is None or line is None else Team(seat, line)
     stop = _Stop()
     _spare_the_collector()
@@ -398,6 +416,7 @@ async def _serve(
         edge.stopping,
         leaving=edge.leaving,
         leave_seconds=config.leave_seconds,
+        team=team,
     )
     picking = await _picking(config, picker, front)
     if page and team is None:

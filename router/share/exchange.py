@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     Asked = list[tuple["Member", asyncio.Future[msgspec.Raw]]]
 
 _FIGURES = msgspec.msgpack.Decoder(Figures)
+# Every so many seconds each process is asked for a sign of life, and ended when none has come at so many
+# looks in a row: after 10 s. A loop is held for milliseconds, but machines stall for seconds, and a process
+# that is ended has its streams cut. Looks are counted, not time: none is missed while the parent stands still.
+LOOK_SECONDS, _MOST_MISSED = 2.0, 5
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +43,9 @@ class Member:
         self.sender = sender
         self.signal = send
         self.line: Line | None = None
-        self.joined = False
+        self.joined = self.serves = False
+        self.asked: asyncio.Future[msgspec.Raw] | None = None
+        self.missed = 0
         self.reloads = exchange.reloads
         self._exchange = exchange
 
@@ -49,10 +55,9 @@ class Member:
         match what:
             case "join":
                 return await exchange.join(self)
-            case "change":
-                return await exchange.change(self, EFFECT.decode(body))
-            case "tell":
-                return await exchange.follow(self, EFFECT.decode(body))
+            case "change" | "tell":
+                act = exchange.change if what == "change" else exchange.follow
+                return await act(self, EFFECT.decode(body))
             case "figures":
                 return await exchange.figures(self, _FIGURES.decode(body))
             case "rows":
@@ -60,7 +65,11 @@ class Member:
                 return {index: raw for index, raw in answers.items() if raw is not None}
             case "sync":
                 return exchange.sync(self, begins=msgspec.msgpack.decode(body, type=bool))
-        raise ValueError(what)
+            case "serves":
+                exchange.serves(self)
+            case _:
+                raise ValueError(what)
+        return None
 
 
 class Exchange:
@@ -71,6 +80,7 @@ class Exchange:
         *,
         follow_seconds: float = FOLLOW_SECONDS,
         show_seconds: float = SHOW_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._journal = Journal()
         self._members: dict[int, Member] = {}
@@ -80,6 +90,8 @@ class Exchange:
         self._departed: Figures = {}
         self._follow_seconds = follow_seconds
         self._show_seconds = show_seconds
+        self._look_seconds = look_seconds
+        self._vacant: set[int] = set()
         self.restarts = self.silences = self.reloads = 0
 
     @property
@@ -118,6 +130,8 @@ class Exchange:
         member.joined = True
         self._joined.set()
         self._reload(member)
+        if self._vacant:
+            self._tell_vacant(member)
         return self._journal.effects(chain.from_iterable(present))
 
     def gone(self, member: Member) -> None:
@@ -131,6 +145,41 @@ class Exchange:
             self._departed = merged([self._departed, lasting(last)])
         for _, answer in self._call(None, "gone", member.sender):
             answer.add_done_callback(_forget)
+        if member.serves:
+            self._vacant.add(member.index)
+            self._tell_vacant()
+
+    def serves(self, member: Member) -> None:
+        """A process takes the connections of its place: the others need not any more."""
+        member.serves = True
+        if member.index in self._vacant:
+            self._vacant.discard(member.index)
+            self._tell_vacant()
+
+    def _tell_vacant(self, member: Member | None = None) -> None:
+        """Have all, or one, take the connections of the places where nobody serves."""
+        for each in self._members.values() if member is None else [member]:
+            if each.joined and each.line is not None:
+                each.line.call("vacant", sorted(self._vacant)).add_done_callback(_forget)
+
+    async def watch(self) -> None:
+        """End processes that stand still without dying, which nobody else would, until cancelled."""
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            for member in list(self._members.values()):
+                self._look(member)
+
+    def _look(self, member: Member) -> None:
+        if not member.joined or member.line is None:
+            return
+        if member.asked is None or member.asked.done():
+            member.asked, member.missed = member.line.call("alive"), 0
+            member.asked.add_done_callback(_forget)
+            return
+        member.missed += 1
+        if member.missed == _MOST_MISSED:
+            _log.error("process %d stands still: it is ended", member.index)
+            member.signal(signal.SIGKILL)
 
     async def change(self, origin: Member, effect: Effect) -> int | None:
         """Put a change of the fleet in order, and have all follow; None: it cannot be."""

@@ -1,8 +1,8 @@
 """`--processes N`: the parent of N processes on one port.
 
 It serves nobody. It holds the listening sockets, one for each process, among which the system divides new
-connections, so that those that wait for a process which has died are taken by the one that follows it. It
-starts anew who dies, passes signals on, and puts in order what all processes must follow (`Exchange`).
+connections; those of a process which has died are taken by the others until another one is there (`Doors`).
+It starts anew who dies, passes signals on, and puts in order what all processes must follow (`Exchange`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Processes:
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._exchange.reload)
         url = shown(self._places[0].listening, "http" if self._config.tls_cert is None else "https")
+        watch = asyncio.ensure_future(self._exchange.watch())
         await asyncio.gather(self._tell(url), *(self._keep(index) for index in range(len(self._places))))
+        watch.cancel()
         return next((code for code in self._codes if code), 0)
 
     async def _tell(self, url: str) -> None:
@@ -118,7 +120,7 @@ class Processes:
         seat = self._seat(index)
         ours, theirs = socket.socketpair()
         with theirs:
-            files = (theirs.fileno(), seat.listening, seat.inbox, *seat.others, seat.limits)
+            files = (theirs.fileno(), *seat.listening, seat.inbox, *seat.others, seat.limits)
             place.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "router.share.child", str(theirs.fileno())),
@@ -154,7 +156,7 @@ class Processes:
             f"{self._router}-{index}-{place.generation}",
             index,
             late=self._exchange.has_joined,
-            listening=place.listening.fileno(),
+            listening=tuple(each.listening.fileno() for each in self._places),
             inbox=place.inbox.fileno(),
             others=tuple(other.into.fileno() for other in self._places if other is not place),
             limits=self._limits,

@@ -22,8 +22,8 @@ _LENGTH = 4
 class Seat:
     """One process's place among those of a router. Numbers of sockets are those of open files.
 
-    `router` and `sender` are what it calls itself to its peers; `late`: others serve already. `limits`: where
-    they count together what clients use.
+    `listening` are those of all places. `router` and `sender` are what it calls itself to its peers; `late`:
+    others serve already. `limits`: where they count together what clients use.
     """
 
     config: Config
@@ -32,7 +32,7 @@ class Seat:
     sender: str
     index: int
     late: bool
-    listening: int
+    listening: tuple[int, ...]
     inbox: int
     others: tuple[int, ...]
     limits: int

@@ -19,13 +19,14 @@ from router.fleet.effects import Added, Drained, Effect, Removed
 from router.observe.figures import Figures
 from router.observe.rows import WorkerRow, workers_json
 from router.observe.together import merged_rows
+from router.share.doors import Doors
 from router.share.follower import Follower
 from router.share.line import FOLLOW_SECONDS, SHOW_SECONDS, CallFailed, Line, LineClosed
 from router.share.mail import Mail
 from router.share.names import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from router.fleet.fleet import Fleet
     from router.fleet.membership import Membership
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from router.fleet.worker import Worker
     from router.observe.exposition import Exposition
     from router.observe.sight import Rows, Share
+    from router.share.doors import Listener
     from router.share.seat import Seat
     from router.share.sharing import Sharing
 
@@ -64,6 +66,8 @@ class Team:
         self._sharing: Sharing | None = None
         self._sight: TeamSight | None = None
         self._built = asyncio.Event()
+        others = {place: file for place, file in enumerate(seat.listening) if place != seat.index}
+        self._doors = Doors(others)
 
     async def join(self, on_parent_gone: Callable[[], None]) -> None:
         """Join, and hear what the operator has done to the fleet so far."""
@@ -113,6 +117,16 @@ class Team:
         while self._fleet is not None and not self._fleet.ready and loop.time() < until:  # noqa: ASYNC110 - once
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def serves(self, listen: Callable[[socket.socket], Awaitable[Listener]]) -> None:
+        """Say that this process serves, and `listen` also where nobody does."""
+        assert self._line is not None  # noqa: S101 - it has joined
+        self._line.call("serves").add_done_callback(_forget)
+        await self._doors.start(listen)
+
+    def stopping(self) -> None:
+        """Take no connections of others any more."""
+        self._doors.close()
+
     def close(self) -> None:
         """Leave."""
         if self._mail is not None:
@@ -122,6 +136,10 @@ class Team:
 
     async def _answer(self, what: str, body: msgspec.Raw) -> Any:
         """Do what the parent asks for."""
+        if what == "alive":
+            return None
+        if what == "vacant":
+            return await self._doors.vacant(frozenset(msgspec.msgpack.decode(body, type=list[int])))
         await self._built.wait()
         assert self._follower is not None  # noqa: S101 - it has been built
         assert self._sight is not None  # noqa: S101 - likewise

@@ -312,3 +312,35 @@ async def test_a_process_that_stands_still_is_left_out_of_what_is_shown() -> Non
         assert (
             f'requests_total{{model="stand-in",route="/v1/completions",status_class="2xx"}} {MANY}.0' in text
         )
+
+
+async def test_connections_of_a_place_without_a_process_are_taken_by_the_others(tmp_path: Path) -> None:
+    authorities = tmp_path / "localhost.pem"
+    whole = (Path(__file__).parent.parent / "fixtures" / "tls" / "localhost.pem").read_bytes()
+    authorities.write_bytes(whole)
+    options = (*TWO, "--worker-ca", str(authorities))
+    async with both(count=1, router_options=options) as (_, front, client):
+        await all_up(client)
+        authorities.write_bytes(whole[:100])
+        os.kill(children(front)[0], signal.SIGKILL)
+        await until(lambda: any(b"has ended (exit code 2)" in line for line in front.log), "a failed start")
+        got = await everywhere(front, "POST", "/v1/completions", json=BODY | {"max_tokens": 1})
+        assert {each.status_code for each in got} == {200}
+        authorities.write_bytes(whole)
+        async with httpx2.AsyncClient(base_url=front.url, timeout=30.0) as fresh:
+            await all_up(fresh)
+        pids = children(front)
+        front.process.send_signal(signal.SIGTERM)
+        await until_awaited(lambda: is_refused(front.url), "connections to be refused")
+        assert await front.process.wait() == 0
+        assert not any(map(lives, pids))
+
+
+async def test_a_process_that_goes_on_standing_still_is_replaced() -> None:
+    async with both(count=1, router_options=TWO) as (_, front, client):
+        await all_up(client)
+        stopped = children(front)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        got = await everywhere(front, "POST", "/v1/completions", json=BODY | {"max_tokens": 1})
+        assert {each.status_code for each in got} == {200}
+        assert not lives(stopped)

@@ -31,6 +31,8 @@ class Process:
     followed: list[Effect] = field(default_factory=list)
     hangs: bool = False
     counted: float = 0.0
+    asked: int = 0
+    vacant: list[int] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
 
     async def answer(self, what: str, body: msgspec.Raw) -> Any:
@@ -39,6 +41,10 @@ class Process:
         if what == "follow":
             self.followed.append(FOLLOWED.decode(body)[1])
             return 1
+        if what == "vacant":
+            self.vacant = msgspec.msgpack.decode(body)
+        if what == "alive":
+            self.asked += 1
         return figures(self.counted) if what == "figures" else self.workers
 
     async def ask(self, what: str, body: Any = None) -> Any:
@@ -53,7 +59,7 @@ class Router:
     """An exchange and its processes."""
 
     def __init__(self) -> None:
-        self.exchange = Exchange(follow_seconds=0.2, show_seconds=0.2)
+        self.exchange = Exchange(follow_seconds=0.2, show_seconds=0.2, look_seconds=0.02)
         self.tasks: list[asyncio.Task[None]] = []
         self.processes: list[Process] = []
 
@@ -213,3 +219,29 @@ async def test_who_is_starting_is_told_to_read_its_files_again_once_it_can_hear(
         assert two.told == [signal.SIGHUP]
         three = await router.start(2)
         assert three.told == []
+
+
+async def test_who_gives_no_sign_of_life_is_ended_and_nobody_else() -> None:
+    async with Router() as router:
+        one, two = await router.start(0), await router.start(1)
+        starting = await router.start(2, joins=False)
+        starting.hangs = two.hangs = True
+        watch = asyncio.create_task(router.exchange.watch())
+        await until(lambda: two.told)
+        watch.cancel()
+        assert one.asked >= 5
+        assert (one.told, two.told, starting.told) == ([], [signal.SIGKILL], [])
+
+
+async def test_all_are_told_where_nobody_serves() -> None:
+    async with Router() as router:
+        one, two, three = [await router.start(place) for place in range(3)]
+        for process in (one, two):
+            await process.ask("serves")
+        await router.end(two)
+        await until(lambda: one.vacant == three.vacant == [1])
+        await router.end(three)  # it never served, so that nobody connects there
+        again = await router.start(1)
+        await until(lambda: again.vacant == [1])
+        await again.ask("serves")
+        await until(lambda: one.vacant == [])
