@@ -7,13 +7,14 @@ clients need keys, nothing is done for a request before its key is known.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
 from router.api.answers import error_answer
 from router.api.routes import ROUTED, is_other
 from router.api.watch import PATH as WATCH
-from router.errors import RouterError, WrongMethod
+from router.errors import RouterError, Stopping, WrongMethod
 from router.prompts.request import Kind
 
 if TYPE_CHECKING:
@@ -82,7 +83,24 @@ class Edge:
                 return
             if scope["method"] == "HEAD":  # the server leaves the body out
                 scope = {**scope, "method": "GET"}
+            await self._answer(scope, receive, send)
+            return
         await self._control(scope, receive, send)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request; the server cancels it when the router stops and its time is over."""
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._control(scope, receive, sent)
+        except asyncio.CancelledError:
+            if not begun:
+                await error_answer(Stopping("the router is stopping", retry_after=1))(scope, receive, send)
 
     def _objection(self, scope: Message) -> RouterError | None:
         path, method = scope["path"], scope["method"]

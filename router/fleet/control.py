@@ -8,18 +8,19 @@ stream skips what comes until the engine's own AllBlocksCleared.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from router.engines.detect import ENGINES
-from router.errors import BadRequest, UpstreamFailed
+from router.errors import BadRequest, RouterError, UpstreamFailed
 from router.fleet.effects import Begun, Ended
 from router.fleet.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from router.engines.control import Action
     from router.fleet.effects import Effect
@@ -32,7 +33,11 @@ _UP = frozenset({WorkerState.READY, WorkerState.PAUSED, WorkerState.DRAINING})
 _SYNC_FIELDS = ("mode", "update", "flush", "max_paused", "workers")
 # A pause whose answer did not come can still take effect after the continue that was sent for it.
 _CONTINUES, _CONTINUE_SECONDS = 5, 1.0
-_UNKNOWN: Result = {"ok": False, "status": None, "sent": True}
+# How long a router that stops goes on to continue what a sync has paused.
+_STOP_SECONDS = 8.0
+# How long the other processes of a router may keep an engine from being continued.
+_TELL_SECONDS = 2.0
+_UNKNOWN: Result = {"ok": False, "status": None, "answer": "no answer came in time", "sent": True}
 
 
 async def nobody(_: Effect) -> None:
@@ -141,24 +146,37 @@ class WeightSync:
         self._turn = asyncio.Semaphore(most)
 
     async def run(self) -> dict[str, Result]:
-        """Sync the workers; every one that was paused is continued whatever happens."""
-        results = await asyncio.gather(*(self._one(worker) for worker in self._workers))
-        return {worker.url: result for worker, result in zip(self._workers, results, strict=True)}
+        """Sync the workers; every one that was paused is continued whatever happens.
+
+        Cancelled, it ends once all of them are, or after some seconds; the log names those that are not.
+        """
+        ones = (self._one(worker) for worker in self._workers)
+        results = await asyncio.gather(
+            *ones, return_exceptions=True
+        )  # nobody is left behind by another's end
+        done = dict(zip((worker.url for worker in self._workers), results, strict=True))
+        for result in done.values():
+            if isinstance(result, BaseException):
+                raise result
+        return {url: result for url, result in done.items() if not isinstance(result, BaseException)}
 
     async def _one(self, worker: Worker) -> Result:
         async with self._turn:
             steps: dict[str, Result] = {}
+            stopping = False
             try:
                 steps["pause"] = await control(worker, "pause", self._pause, self._tell)
                 if steps["pause"]["ok"]:
                     await self._while_paused(worker, steps)
+            except asyncio.CancelledError:
+                stopping = True
+                raise
             finally:
                 # Refused, it was not paused by us; without an answer, or cancelled, it may be.
                 paused = steps.get("pause", {"status": None, "sent": True})
                 if paused["sent"] and (paused["status"] is None or paused["ok"]):
-                    steps["continue"] = await self._continue(
-                        worker, certain="pause" in steps and paused["ok"]
-                    )
+                    run = continued(worker, self._tell, certain="pause" in steps and paused["ok"])
+                    steps["continue"] = await _surely(worker, run, stopping=stopping)
         return {"ok": all(step["ok"] for step in steps.values()), "steps": steps}
 
     async def _while_paused(self, worker: Worker, steps: dict[str, Result]) -> None:
@@ -172,18 +190,44 @@ class WeightSync:
             # Requests that wait out the sync hold blocks on vLLM; they are computed anew on the new weights.
             steps["flush"] = await control(worker, "flush", {"reset_running_requests": True}, self._tell)
 
-    async def _continue(self, worker: Worker, *, certain: bool) -> Result:
-        result = await control(worker, "continue", {}, self._tell)
-        said = worker.description
-        for _ in range(0 if certain else _CONTINUES):
-            await asyncio.sleep(_CONTINUE_SECONDS)
-            try:
-                if said is None or not await ENGINES[said.engine].is_paused(worker.side):
-                    break
-            except UpstreamFailed:
-                continue
-            result = await control(worker, "continue", {}, self._tell)
-        return result
+
+async def continued(worker: Worker, tell: Tell = nobody, *, certain: bool) -> Result:
+    """Continue a worker, again and again unless it is `certain` that its pause is over and done with."""
+
+    async def told(effect: Effect) -> None:
+        # Other processes may be gone, or stand still: the engine must not.
+        with contextlib.suppress(RouterError, TimeoutError):
+            async with asyncio.timeout(_TELL_SECONDS):
+                await tell(effect)
+
+    result = await control(worker, "continue", {}, told)
+    said = worker.description
+    for _ in range(0 if certain else _CONTINUES):
+        await asyncio.sleep(_CONTINUE_SECONDS)
+        try:
+            if said is None or not await ENGINES[said.engine].is_paused(worker.side):
+                break
+        except UpstreamFailed:
+            continue
+        result = await control(worker, "continue", {}, told)
+    return result
+
+
+async def _surely(worker: Worker, run: Coroutine[Any, Any, Result], *, stopping: bool) -> Result:
+    """Continue a worker also when cancelled, but then not for ever; log that it could not be done."""
+    task = asyncio.ensure_future(run)
+    try:
+        await asyncio.wait([task], timeout=_STOP_SECONDS if stopping else None)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_STOP_SECONDS)
+        raise
+    finally:
+        result = task.result() if task.done() else _UNKNOWN
+        task.cancel()
+        if not result["ok"]:
+            why = result["answer"] or f"it answered {result['status']}"
+            _log.error("worker %s: a weight sync has left it paused: %s", worker.url, why)
+    return result
 
 
 def all_ok(results: dict[str, Result]) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FIGURES = msgspec.msgpack.Decoder(Figures)
 # Every so many seconds each process is asked for a sign of life, and ended when none has come at so many
 # looks in a row: after 10 s. A loop is held for milliseconds, but machines stall for seconds, and a process
-# that is ended has its streams cut. Looks are counted, not time: none is missed while the parent stands still.
+# that is ended has its streams cut. Looks are counted, not time: a parent that stands still misses none.
 LOOK_SECONDS, _MOST_MISSED = 2.0, 5
 _log = logging.getLogger(__name__)
 
