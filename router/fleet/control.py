@@ -37,6 +37,8 @@ _CONTINUES, _CONTINUE_SECONDS = 5, 1.0
 _STOP_SECONDS = 8.0
 # How long the other processes of a router may keep an engine from being continued.
 _TELL_SECONDS = 2.0
+# A process that has just started looks so often, for half a minute, whether it has heard from a worker.
+_LOOKS, _LOOK_SECONDS = 600, 0.05
 _UNKNOWN: Result = {"ok": False, "status": None, "answer": "no answer came in time", "sent": True}
 
 
@@ -211,6 +213,19 @@ async def continued(worker: Worker, tell: Tell = nobody, *, certain: bool) -> Re
             continue
         result = await control(worker, "continue", {}, told)
     return result
+
+
+async def continue_left(workers: Sequence[Worker], tell: Tell) -> None:
+    """Continue workers that somebody who is gone has paused, once it is known who they are."""
+    await asyncio.gather(*(_continue_left(worker, tell) for worker in workers))
+
+
+async def _continue_left(worker: Worker, tell: Tell) -> None:
+    for _ in range(_LOOKS):
+        if worker.state in _UP:
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+    await _surely(worker, continued(worker, tell, certain=False), stopping=False)
 
 
 async def _surely(worker: Worker, run: Coroutine[Any, Any, Result], *, stopping: bool) -> Result:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from router.fleet.effects import EFFECT, Effect, Removed
 from router.observe.figures import Figure, Figures, lasting, merged
 from router.share.journal import Journal
 from router.share.line import FOLLOW_SECONDS, SHOW_SECONDS, Line, LineClosed
+from router.share.syncs import Syncs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +87,7 @@ class Exchange:
         self._journal = Journal()
         self._members: dict[int, Member] = {}
         self._joined = asyncio.Event()
-        self._syncing: Member | None = None
+        self._syncs = Syncs()
         self._last: dict[int, Figures] = {}
         self._departed: Figures = {}
         self._follow_seconds = follow_seconds
@@ -132,14 +134,14 @@ class Exchange:
         self._reload(member)
         if self._vacant:
             self._tell_vacant(member)
+        if self._syncs.is_by(""):
+            self._rescue()
         return self._journal.effects(chain.from_iterable(present))
 
     def gone(self, member: Member) -> None:
         """A process has ended: its load counts nothing, and what it has counted is kept."""
         self._members.pop(member.index, None)
         self.restarts += 1
-        if self._syncing is member:
-            self._syncing = None
         last = self._last.pop(member.index, None)
         if last is not None:
             self._departed = merged([self._departed, lasting(last)])
@@ -148,6 +150,25 @@ class Exchange:
         if member.serves:
             self._vacant.add(member.index)
             self._tell_vacant()
+        if self._syncs.is_by(member.sender):
+            self._rescue()
+
+    def _rescue(self) -> None:
+        """Have another process continue what a sync has paused whose process is gone; or the next to join."""
+        member = next(
+            (each for each in self._members.values() if each.joined and each.line is not None), None
+        )
+        paused = self._syncs.hand_over("" if member is None else member.sender)
+        if paused and member is not None and member.line is not None:
+            names = ", ".join(paused)
+            _log.warning(
+                "a process has died during a weight sync: process %d continues %s", member.index, names
+            )
+            member.line.call("continue", paused).add_done_callback(partial(self._rescued, member))
+
+    def _rescued(self, member: Member, answer: asyncio.Future[msgspec.Raw]) -> None:
+        if not isinstance(answer.exception(), LineClosed):  # else another one has to
+            self._syncs.end(member.sender)
 
     def serves(self, member: Member) -> None:
         """A process takes the connections of its place: the others need not any more."""
@@ -195,6 +216,7 @@ class Exchange:
         self, origin: Member, effect: Effect, *, all_: bool = False, seconds: float = 0.0
     ) -> int:
         """Have the others follow, or `all_`; return how many requests were cut."""
+        self._syncs.note(origin.sender, effect)
         asked = self._call(None if all_ else origin, "follow", (origin.sender, effect))
         await _wait(asked, seconds + self._follow_seconds)
         return sum(self._followed(member, answer) for member, answer in asked)
@@ -240,11 +262,9 @@ class Exchange:
 
     def sync(self, member: Member, *, begins: bool) -> bool:
         """Begin a weight sync, if there is none; or end it."""
-        if begins and self._syncing is None:
-            self._syncing = member
-            return True
-        if not begins and self._syncing is member:
-            self._syncing = None
+        if begins:
+            return self._syncs.begin(member.sender)
+        self._syncs.end(member.sender)
         return False
 
     def _call(self, but: Member | None, what: str, body: Any) -> Asked:

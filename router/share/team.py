@@ -15,6 +15,7 @@ import msgspec
 
 from router.errors import BadRequest, Busy, RouterError, WorkerExists
 from router.fleet.allowed import Allowed, Confined
+from router.fleet.control import continue_left
 from router.fleet.effects import Added, Drained, Effect, Removed
 from router.observe.figures import Figures
 from router.observe.rows import WorkerRow, workers_json
@@ -65,6 +66,7 @@ class Team:
         self._follower: Follower | None = None
         self._sharing: Sharing | None = None
         self._sight: TeamSight | None = None
+        self._crew: TeamCrew | None = None
         self._built = asyncio.Event()
         others = {place: file for place, file in enumerate(seat.listening) if place != seat.index}
         self._doors = Doors(others)
@@ -94,7 +96,8 @@ class Team:
         assert self._line is not None  # noqa: S101 - it has joined
         allowed = Allowed(self.seat.config.worker_allow)
         self._fleet, self._follower = fleet, Follower(fleet, membership, allowed)
-        return TeamCrew(self._line, fleet, membership, allowed)
+        self._crew = TeamCrew(self._line, fleet, membership, allowed)
+        return self._crew
 
     def sight(self, exposition: Exposition, rows: Rows, share: Share) -> TeamSight:
         """Return who shows what all processes see."""
@@ -135,12 +138,15 @@ class Team:
             self._running.cancel()
 
     async def _answer(self, what: str, body: msgspec.Raw) -> Any:
-        """Do what the parent asks for."""
+        """Do what the parent asks for: some of it at once, the rest when all is there."""
         if what == "alive":
             return None
         if what == "vacant":
             return await self._doors.vacant(frozenset(msgspec.msgpack.decode(body, type=list[int])))
         await self._built.wait()
+        return await self._do(what, body)
+
+    async def _do(self, what: str, body: msgspec.Raw) -> Any:
         assert self._follower is not None  # noqa: S101 - it has been built
         assert self._sight is not None  # noqa: S101 - likewise
         if what == "follow":
@@ -148,9 +154,17 @@ class Team:
         if what == "gone":
             self._gone(msgspec.msgpack.decode(body, type=str))
             return None
+        if what == "continue":
+            return await self._continue(msgspec.msgpack.decode(body, type=list[str]))
         if what == "names":
             return list(self._fleet.workers) if self._fleet is not None else []
         return await self._sight.own(what)
+
+    async def _continue(self, urls: list[str]) -> None:
+        """Continue workers that a process which is gone has paused."""
+        if self._fleet is not None and self._crew is not None:
+            workers = [self._fleet.workers[url] for url in urls if url in self._fleet.workers]
+            await continue_left(workers, self._crew.tell)
 
     def _gone(self, sender: str) -> None:
         if self._sharing is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ import pytest
 
 from tests.e2e.processes import Running, joined, router
 from tests.e2e.scripted import engine_up
-from tests.e2e.test_processes import BEARER, KEY, all_up, stream
+from tests.e2e.test_processes import BEARER, KEY, all_up, children, stream
 from tests.proxy.scripted import answer
 from tests.waiting import until
 
@@ -104,6 +106,19 @@ async def test_what_could_not_be_continued_is_said_and_holds_the_end_up_for_seco
         assert await front.process.wait() == 0
         assert [engine.paused for engine in engines] == [True, True]
         await until(lambda: sum(b"has left it paused" in line for line in front.log) == len(engines))
+
+
+async def test_a_process_that_dies_during_a_sync_has_its_engines_continued_by_another() -> None:
+    async with syncing(FLUSH, "--processes", "2") as (front, engines, sync):
+        (place,) = {int(line.split(b"[")[1][:1]) for line in front.log if b"pause answered 200" in line}
+        os.kill(children(front)[place], signal.SIGKILL)
+        await until(lambda: not any(engine.paused for engine in engines), "the engines to go on")
+        with contextlib.suppress(httpx2.HTTPError):
+            await sync
+        said = [line for line in front.log if b"during a weight sync" in line]
+        assert len(said) == 1
+        for engine in engines:
+            engine.gate.set()
 
 
 async def test_a_removal_that_the_stop_cuts_short_is_answered() -> None:

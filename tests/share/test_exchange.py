@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import msgspec
 
-from router.fleet.effects import EFFECT, Added, Drained, Effect, Removed
+from router.fleet.effects import EFFECT, Added, Begun, Drained, Effect, Ended, Removed
 from router.fleet.spec import parse_worker
 from router.observe.figures import Figure, Figures
 from router.share.exchange import Exchange, Member
 from router.share.line import Line
-from tests.waiting import until
+from tests.waiting import until, until_awaited
 
 REQUESTS = "kv_router_retries_total"
 FOLLOWED = msgspec.msgpack.Decoder(tuple[str, Effect])
@@ -32,6 +32,7 @@ class Process:
     hangs: bool = False
     counted: float = 0.0
     asked: int = 0
+    continued: list[str] = field(default_factory=list)
     vacant: list[int] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
 
@@ -43,6 +44,8 @@ class Process:
             return 1
         if what == "vacant":
             self.vacant = msgspec.msgpack.decode(body)
+        if what == "continue":
+            self.continued += msgspec.msgpack.decode(body)
         if what == "alive":
             self.asked += 1
         return figures(self.counted) if what == "figures" else self.workers
@@ -245,3 +248,38 @@ async def test_all_are_told_where_nobody_serves() -> None:
         await until(lambda: again.vacant == [1])
         await again.ask("serves")
         await until(lambda: one.vacant == [])
+
+
+def paused(url: str) -> Begun:
+    return Begun("1", url, "pause")
+
+
+async def test_what_a_sync_has_paused_is_continued_by_another_when_its_process_dies() -> None:
+    async with Router() as router:
+        one, two = await router.start(0), await router.start(1)
+        assert await one.ask("sync", True) is True
+        for url in ("http://a:1", "http://b:1", "http://c:1"):
+            await one.ask("tell", paused(url))
+        await one.ask("tell", Ended("1", "http://a:1", "pause", answered=True, ok=False, cleared=False))
+        await one.ask("tell", Ended("2", "http://b:1", "continue", answered=True, ok=True, cleared=False))
+        await two.ask("tell", paused("http://d:1"))  # a trainer's own, no sync
+        await router.end(one)
+        await until(lambda: two.continued)
+        assert two.continued == ["http://c:1"]
+
+        async def can_sync() -> bool:
+            return bool(await two.ask("sync", True))
+
+        await until_awaited(can_sync)
+
+
+async def test_what_nobody_is_there_to_continue_the_next_one_does() -> None:
+    async with Router() as router:
+        one, two = await router.start(0), await router.start(1)
+        await one.ask("sync", True)
+        await one.ask("tell", paused("http://a:1"))
+        two.hangs = True
+        await router.end(one)
+        await router.end(two)
+        three = await router.start(0)
+        await until(lambda: three.continued == ["http://a:1"])
