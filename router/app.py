@@ -342,7 +342,10 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")
     limits = None if seat is None else Allowances(seat.limits)
-    front, witness = Front(config, limits), Witness(config, None if seat is None else seat.index)
+    front, witness = (
+        Front(config, limits, None if seat is None else seat.keys()),
+        Witness(config, None if seat is None else seat.index),
+    )
     tokenizers = TokenizerStore(config.tokenizer, deadline=config.tokenize_seconds)
     listening = (
         listen(config.host, config.port) if seat is None else socket(fileno=seat.listening[seat.index])
@@ -393,6 +396,8 @@ async def _serve(
     page = has_page(config.dashboard, listening.getsockname()[0])
     edge, live, picker = build(config, tokenizers, front, sources, witness, team, page=page)
     reload = Reload(config, live, flags, os.environ)
+    if team is not None:
+        team.keep_good(front.keys, reload)
     loop.add_signal_handler(signal.SIGHUP, reload.now)
     if team is not None and team.seat.late:
         reload.now()  # the others may have taken up other settings meanwhile

@@ -15,6 +15,7 @@ from router.proxy.forwarding import Forwarding
 from router.proxy.tls import ServerTls, TlsFiles, worker_context
 
 if TYPE_CHECKING:
+    from router.api.keys import Keys
     from router.config import Config
     from router.share.allowances import Allowances
 
@@ -24,12 +25,13 @@ class Front:
 
     `tls` is towards clients, `worker_tls` whom to trust among workers, None for the system's authorities.
     `wishes`: what clients may say about the routing of their requests. `limits`: where the processes of a
-    router count what clients use.
+    router count what clients use. `last`: the keys they have held last, which hold on if
+    there is something wrong with the file by now.
     """
 
     __slots__ = ("door", "forwarding", "keys", "ring", "tls", "wishes", "worker_tls")
 
-    def __init__(self, config: Config, limits: Allowances | None = None) -> None:
+    def __init__(self, config: Config, limits: Allowances | None = None, last: Keys | None = None) -> None:
         check_routes(config)
         allowed = config.allow_policy_header == "on"
         self.wishes = wishes_of(config.policy, config.session_header, allowed=allowed)
@@ -40,7 +42,7 @@ class Front:
         self.door: Door | None = None
         if config.api_keys is not None or config.api_key:
             self.keys = KeyFile(self.ring, config.api_keys, config.api_key)
-            self.keys.load()
+            self.keys.begin(last)
             self.door = Door(self.ring, perf_counter, metrics_need_key=config.protect_metrics == "on")
         theirs = self.door is None or config.forward_authorization == "on"
         self.forwarding = Forwarding(

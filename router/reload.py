@@ -16,7 +16,7 @@ from router.front import check_routes
 from router.watched import settled, stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from router.config import Config, Flags
     from router.live import Live
@@ -35,6 +35,7 @@ class Reload:
         self._path = config_path(flags, environ)
         self._seen = stamp(self._path) if self._path is not None else ()
         self._waiting: set[str] = set()
+        self.on_taken: Callable[[Config], None] | None = None
 
     def now(self) -> None:
         """Read all settings, keys and certificates again."""
@@ -61,6 +62,8 @@ class Reload:
         if taken:
             self._config = replace(self._config, **{name: getattr(new, name) for name in taken})
             self._live.take(self._config)
+            if self.on_taken is not None:
+                self.on_taken(self._config)
             _log.info("settings changed: %s", _flags(taken))
         self._say_waiting(changed - taken)
         return bool(taken)

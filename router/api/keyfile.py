@@ -11,9 +11,9 @@ from router.errors import ConfigError
 from router.watched import settled, stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from router.api.keys import Keyring
+    from router.api.keys import Keyring, Keys
 
 _log = logging.getLogger(__name__)
 
@@ -25,13 +25,33 @@ class KeyFile:
     held last go on to hold.
     """
 
-    __slots__ = ("_given", "_path", "_ring", "_seen")
+    __slots__ = ("_given", "_held", "_on_read", "_path", "_ring", "_seen")
 
     def __init__(self, ring: Keyring, path: str | None, given: Sequence[str]) -> None:
         self._ring = ring
         self._path = path
         self._given = given
         self._seen: tuple[int, ...] = ()
+        self._held: Keys = {}
+        self._on_read: Callable[[Keys], None] | None = None
+
+    def begin(self, last: Keys | None) -> None:
+        """Read the keys; where that fails, hold those that another process of the router has held `last`.
+
+        Raises ConfigError as `load` does, when there are none.
+        """
+        try:
+            self.load()
+        except ConfigError as error:
+            if last is None:
+                raise
+            self._stay(error)
+            self._hold(last)
+
+    def tell(self, on_read: Callable[[Keys], None]) -> None:
+        """Have somebody told of the keys that are held, now and whenever they change."""
+        self._on_read = on_read
+        on_read(self._held)
 
     def give(self, keys: Sequence[str]) -> None:
         """Take other keys than those given at the start."""
@@ -49,7 +69,7 @@ class KeyFile:
             read_keys(self._text(self._path), keys, self._path)
         if not keys:
             raise ConfigError(f"{self._path or '--api-key'}: expected a key, found none")
-        self._ring.hold(keys)
+        self._hold(keys)
         self._seen = seen
 
     def reload(self) -> None:
@@ -57,10 +77,19 @@ class KeyFile:
         try:
             self.load()
         except ConfigError as error:
-            self._seen = self._stamp()
-            _log.error("the keys stay what they were: %s", error.message)
+            self._stay(error)
         else:
             _log.info("read the keys of %d clients", len(self._ring.clients()))
+
+    def _stay(self, error: ConfigError) -> None:
+        self._seen = self._stamp()
+        _log.error("the keys stay what they were: %s", error.message)
+
+    def _hold(self, keys: Keys) -> None:
+        self._held = keys
+        self._ring.hold(keys)
+        if self._on_read is not None:
+            self._on_read(keys)
 
     async def watch(self) -> None:
         """Read the file again whenever it has changed, for ever."""

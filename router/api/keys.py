@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from router.proxy.headers import Field
 
+    Keys = Mapping[bytes, tuple[str, "ClientLimits"]]
     MakeBucket = Callable[[str, float, float], "AnyBucket"]
 
 KEY = r"[!-~]{8,}"
@@ -119,7 +120,7 @@ class Keyring:
                     return found[1]
         return None
 
-    def hold(self, keys: Mapping[bytes, tuple[str, ClientLimits]]) -> None:
+    def hold(self, keys: Keys) -> None:
         """Hold these keys and no others; a client that stays as it was keeps its count."""
         known = {client.name: client for client in self.clients()}
         for name, limits in keys.values():

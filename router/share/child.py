@@ -21,7 +21,7 @@ def main() -> NoReturn:
     from router.app import run  # noqa: PLC0415 - the parent may have gone before it is worth the while
 
     try:
-        run(seat.config, seat.flags, seat, line)
+        run(seat.settings(), seat.flags, seat, line)
     except ConfigError as error:
         refuse(error.message)
     sys.exit(0)

@@ -67,6 +67,8 @@ class Member:
                 return {index: raw for index, raw in answers.items() if raw is not None}
             case "sync":
                 return exchange.sync(self, begins=msgspec.msgpack.decode(body, type=bool))
+            case "good":
+                exchange.good.update([msgspec.msgpack.decode(body, type=tuple[str, bytes])])
             case "serves":
                 exchange.serves(self)
             case _:
@@ -94,6 +96,8 @@ class Exchange:
         self._show_seconds = show_seconds
         self._look_seconds = look_seconds
         self._vacant: set[int] = set()
+        # What processes have taken up of files, for those that start later; the parent cannot read it.
+        self.good: dict[str, bytes] = {}
         self.restarts = self.silences = self.reloads = 0
 
     @property

@@ -160,6 +160,7 @@ class Processes:
             inbox=place.inbox.fileno(),
             others=tuple(other.into.fileno() for other in self._places if other is not place),
             limits=self._limits,
+            good=dict(self._exchange.good),
         )
 
     def _stop(self, number: signal.Signals) -> None:

@@ -7,12 +7,14 @@ the keys that are in the settings to every user of the machine.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
+    from router.api.keys import Keys
     from router.config import Config, Flags
 
 _LENGTH = 4
@@ -23,7 +25,8 @@ class Seat:
     """One process's place among those of a router. Numbers of sockets are those of open files.
 
     `listening` are those of all places. `router` and `sender` are what it calls itself to its peers; `late`:
-    others serve already. `limits`: where they count together what clients use.
+    others serve already. `limits`: where they count together what clients use. `good`: settings and keys that
+    processes have taken up since the start, for when the files hold something wrong by now.
     """
 
     config: Config
@@ -36,6 +39,20 @@ class Seat:
     inbox: int
     others: tuple[int, ...]
     limits: int
+    good: Mapping[str, bytes] = field(default_factory=dict)
+
+    def settings(self) -> Config:
+        """Return the settings that hold."""
+        config: Config = self._good("settings", self.config)
+        return config
+
+    def keys(self) -> Keys | None:
+        """Return the keys that held last, None when none have been read yet."""
+        keys: Keys | None = self._good("keys", None)
+        return keys
+
+    def _good(self, what: str, default: Any) -> Any:
+        return pickle.loads(self.good[what]) if what in self.good else default  # noqa: S301 - see `receive`
 
 
 def send(seat: Seat, line: socket.socket) -> None:

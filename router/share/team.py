@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -29,12 +31,14 @@ from router.share.names import name_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from router.api.keyfile import KeyFile
     from router.fleet.fleet import Fleet
     from router.fleet.membership import Membership
     from router.fleet.spec import WorkerSpec
     from router.fleet.worker import Worker
     from router.observe.exposition import Exposition
     from router.observe.sight import Rows, Share
+    from router.reload import Reload
     from router.share.doors import Listener
     from router.share.seat import Seat
     from router.share.sharing import Sharing
@@ -125,6 +129,16 @@ class Team:
         assert self._line is not None  # noqa: S101 - it has joined
         self._line.call("serves").add_done_callback(_forget)
         await self._doors.start(listen)
+
+    def keep_good(self, keys: KeyFile | None, reload: Reload) -> None:
+        """Have the parent keep the keys and settings that hold, for processes that start later."""
+        if keys is not None:
+            keys.tell(partial(self._keep, "keys"))
+        reload.on_taken = partial(self._keep, "settings")
+
+    def _keep(self, what: str, good: object) -> None:
+        assert self._line is not None  # noqa: S101 - it has joined
+        self._line.call("good", (what, pickle.dumps(good))).add_done_callback(_forget)
 
     def stopping(self) -> None:
         """Take no connections of others any more."""

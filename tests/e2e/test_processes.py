@@ -344,3 +344,38 @@ async def test_a_process_that_goes_on_standing_still_is_replaced() -> None:
         got = await everywhere(front, "POST", "/v1/completions", json=BODY | {"max_tokens": 1})
         assert {each.status_code for each in got} == {200}
         assert not lives(stopped)
+
+
+async def test_a_process_that_comes_back_has_the_settings_and_keys_that_held(tmp_path: Path) -> None:
+    settings, keys = tmp_path / "settings.yaml", tmp_path / "keys"
+    settings.write_text("api-key: [sk-first-one]\n")
+    keys.write_text("sk-0123456789\n")
+    options = ("--config", str(settings), "--api-keys", str(keys))
+
+    async def allowed(key: str) -> set[int]:
+        headers = {"authorization": f"Bearer {key}"}
+        return {each.status_code for each in await everywhere(front, "GET", "/v1/models", headers=headers)}
+
+    async def is_known(key: str) -> bool:
+        return await allowed(key) == {200}
+
+    async with engine_up(plays(answer(b"{}"))) as worker, router([worker.url], *TWO, *options) as front:
+        headers = {"authorization": "Bearer sk-0123456789"}
+        async with httpx2.AsyncClient(base_url=front.url, headers=headers, timeout=30.0) as client:
+            await joined(client, 1)
+            await all_up(client)
+            settings.write_text("api-key: [sk-second-one]\n")
+            await until_awaited(lambda: is_known("sk-second-one"), "the second key to hold")
+            settings.write_text("api-key: [\n")
+            keys.write_text("half")
+            killed = children(front)[0]
+            os.kill(killed, signal.SIGKILL)
+            await until(lambda: not lives(killed))
+        async with httpx2.AsyncClient(base_url=front.url, timeout=30.0) as fresh:
+            await all_up(fresh)
+        assert await allowed("sk-0123456789") == await allowed("sk-second-one") == {200}
+        assert await allowed("sk-first-one") == {401}
+        settings.write_text("api-key: [sk-third-one]\n")
+        keys.write_text("sk-fourth-one\n")
+        await until_awaited(lambda: is_known("sk-third-one"), "a later key to hold")
+        await until_awaited(lambda: is_known("sk-fourth-one"), "a later file to hold")
