@@ -2,7 +2,8 @@
 
 A request goes to another worker only while not one byte of an answer has come, and when a worker may have it
 already, only once: a request that brings workers down must not go round. When there is no other worker, the
-same one is tried again, after a moment. Whatever ends a request, its load leaves the ledger.
+same one is tried again, after a moment. What a worker has refused goes only to one that has not refused
+anything lately. Whatever ends a request, its load leaves the ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from router.api.admission import priority
 from router.api.answers import routed
-from router.api.eligible import computing, fitting, has_pinned, nobody, pinned, with_room
+from router.api.eligible import computing, fitting, has_pinned, nobody, pinned, unspared, with_room
 from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
 from router.api.picking import Pick
@@ -188,8 +189,13 @@ class Dispatcher:
             self._fleet.failed(rank, failure)
 
     async def _others(self, plan: Plan, tried: AbstractSet[str], failure: UpstreamFailed) -> list[Rank]:
-        """Return the ranks to try next; those of the same worker, after a pause, where there is no other."""
+        """Return the ranks to try next; those of the same worker, after a pause, where there is no other.
+
+        After a refusal nobody who is spared: a fleet that is full must not get its requests several times.
+        """
         ranks = self._eligible(plan, tried)
+        if isinstance(failure, Refused):
+            ranks = unspared(self._fleet, ranks)
         ranks = self._admission.room(ranks) or ranks  # rather one too many than none
         if ranks or isinstance(failure, Refused | UpstreamTimeout):
             return ranks

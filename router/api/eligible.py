@@ -51,6 +51,11 @@ def pinned(plan: Plan, ranks: list[Rank]) -> list[Rank]:
     return found
 
 
+def unspared(fleet: Fleet, ranks: list[Rank]) -> list[Rank]:
+    """Return the ranks whose workers have neither said that they have too much to do, nor an open breaker."""
+    return [rank for rank in ranks if rank.breaker.takes and not fleet.worker_of(rank).health.loaded]
+
+
 def computing(route: Route) -> list[Rank]:
     """Return the ranks that compute prompts of a model with prefill or decode workers."""
     return [*route.ranks, *(rank for halves in (route.halves or {}).values() for rank in halves.prefill)]

@@ -9,12 +9,13 @@ whose prefill worker dies answers with an error, and the other way round.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.api.answers import routed, send_answer
 from router.api.attempt import Attempt, Books, pair_headers
-from router.api.eligible import copies_of, missing, options
+from router.api.eligible import copies_of, missing, options, unspared
 from router.api.errand import Errand
 from router.api.refusal import Refused, retry_after
 from router.core.breaker import Failure
@@ -73,7 +74,8 @@ class PairDispatcher:
 
     async def dispatch(self, plan: Plan, exchange: Exchange) -> None:
         """Have a request answered. Raises RouterError while nothing has been answered."""
-        errand = Errand(plan, exchange, copies_of(plan), self._admission.room)
+        among = partial(unspared, self._fleet)
+        errand = Errand(plan, exchange, copies_of(plan), self._admission.room, among)
         choice: Choice | None = self._choose(errand) or await self._coming(errand)
         while choice is not None:
             try:

@@ -1,7 +1,9 @@
 """What a worker's answer says of the worker, when it is not a plain 200.
 
 429 and 503 say that it takes no more now and has done nothing: another worker may, and this one counts as
-loaded for as long as its Retry-After says. When none does, the client gets such an answer, unchanged.
+loaded for as long as its Retry-After says. While all of them count as loaded, a request is sent to one of
+them and once: the load is not multiplied, and a worker that has room again before the time it has named gets
+work. When none takes a request, the client gets such an answer, unchanged.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ P0, P1, D0, D1 = (a_rank(name) for name in ("p0", "p1", "d0", "d1"))
 
 def an_errand() -> Errand:
     nothing: Any = None  # neither the plan nor the exchange is looked at
-    return Errand(nothing, nothing, 1, lambda ranks: ranks)
+    return Errand(nothing, nothing, 1, lambda ranks: ranks, lambda ranks: ranks)
 
 
 def test_who_has_room_is_asked_first() -> None:
     nothing: Any = None
-    room = Errand(nothing, nothing, 1, lambda ranks: [rank for rank in ranks if rank is P1])
+    room = Errand(nothing, nothing, 1, lambda ranks: [rank for rank in ranks if rank is P1], list)
     assert room.among([P0, P1]) == [P1]
     assert room.among([P0]) == [P0]
 
@@ -52,6 +52,15 @@ def test_a_half_that_was_at_fault_is_left_out(code: int | None, own: bool) -> No
     assert errand.among([P0]) == []
     assert errand.among([D0, D1]) == [D0, D1]
     assert errand.attempts == 1
+
+
+def test_after_a_refusal_nobody_who_is_spared_is_asked() -> None:
+    nothing: Any = None
+    errand = Errand(nothing, nothing, 1, lambda ranks: ranks, lambda ranks: [r for r in ranks if r is not D1])
+    assert errand.among([D0, D1]) == [D0, D1]
+    errand.failed(a_failure(P0, 429), a_pair())
+    assert errand.among([D0, D1]) == [D0]
+    assert errand.among([D1]) == []
 
 
 def test_where_either_may_be_at_fault_others_come_first() -> None:

@@ -189,10 +189,31 @@ async def test_a_worker_that_refuses_is_spared_and_if_all_do_the_client_hears_it
         assert row["breaker"]["failures"] == {}
         other.answer = raw(503, body, b"retry-after: 9")
         got = await ask(front.url)
-        # Where both have refused, the one that was asked last is heard.
-        assert (got.status, got.body) == (429, body)
-        assert b"\r\nretry-after: 7\r\n" in got.head
-        assert f"\r\nx-kv-router-worker: {one.url}\r\n".encode() in got.head
+        # The first is spared still: the answer of the one that was asked is heard.
+        assert (got.status, got.body) == (503, body)
+        assert b"\r\nretry-after: 9\r\n" in got.head
+        assert f"\r\nx-kv-router-worker: {other.url}\r\n".encode() in got.head
+        assert await no_load(client)
+
+
+async def test_workers_that_all_refuse_get_no_more_requests_than_clients_send() -> None:
+    async with (
+        stub() as one,
+        stub() as other,
+        router([one.url, other.url], "--retry-floor", "1000", "--retries", "8") as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        await joined(client, 2)
+        one.answer = other.answer = raw(429, b"full", b"retry-after: 30")
+        assert (await ask(front.url)).status == 429
+        assert (one.asked, other.asked) == (1, 1)
+        for _ in range(20):
+            got = await ask(front.url)
+            assert (got.status, got.body) == (429, b"full")
+            assert b"\r\nretry-after: 30\r\n" in got.head
+        assert one.asked + other.asked == 22
+        one.answer = other.answer = raw(200, GOOD)
+        assert (await ask(front.url)).whole  # whoever has room again before its time is given work
         assert await no_load(client)
 
 
