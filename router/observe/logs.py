@@ -97,17 +97,17 @@ def log_lost_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 def configure(level: str, mark: str = "", form: str = "human") -> None:
-    """Send the process's logs to stderr; `level` is for the router's own, `mark` says whose lines they are.
+    """Send the process's logs to stderr, which nobody waits for.
 
-    `form` is human or json. Of libraries only warnings are shown, and of uvicorn no access log; start it with
-    `log_config=None`.
+    `level` is for the router's own, `mark` says whose lines they are, `form` is human or json. Of libraries
+    only warnings are shown, and of uvicorn no access log; start it with `log_config=None`.
     """
     logging.config.dictConfig(
         {
             "version": 1,
             "disable_existing_loggers": False,
             "formatters": {"line": {"()": _FORMATTERS[form], "mark": mark}},
-            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+            "handlers": {"stderr": {"class": "router.observe.outlet.Outlet", "formatter": "line"}},
             "root": {"level": "WARNING", "handlers": ["stderr"]},
             "loggers": {
                 "router": {"level": level.upper()},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
+import os
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -135,3 +137,24 @@ async def test_a_router_that_will_leave_says_so_and_serves_on_until_then() -> No
         assert answer.status_code == 200
         front.process.send_signal(signal.SIGTERM)
         assert await front.process.wait() == 0
+
+
+async def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    worker = Worker(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+    async with worker.up():
+        arguments = ("-m", "router", "serve", "--port", "0", "--worker", worker.url, "--log-requests", "1")
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=writing)
+        os.close(writing)
+        log = b""
+        while b"listening on" not in log:
+            log += await asyncio.to_thread(os.read, reading, 4096)
+        url = log[log.index(b"http://127.0.0.1") :].split()[0].decode()
+        async with httpx2.AsyncClient(base_url=url, timeout=30.0) as client:
+            await joined(client, 1)
+            for _ in range(100):  # each is a line of about a hundred bytes
+                assert (await client.post("/v1/completions", content=BODY)).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    os.close(reading)

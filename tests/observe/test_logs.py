@@ -74,3 +74,8 @@ def test_what_the_loop_catches_is_logged_without_what_it_says() -> None:
     assert lines[0].endswith("ERROR Task exception was never retrieved")
     assert lines[-1] == "ValueError"
     assert "secret prompt" not in "\n".join(lines)
+
+
+def test_a_line_that_cannot_be_put_together_says_whose_it_is_and_not_what_it_says() -> None:
+    (line,) = logged("logging.getLogger('router.test').warning('%d', 'secret')")
+    assert line.endswith("ERROR a line of router.test cannot be put together")
