@@ -51,6 +51,7 @@ from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
 from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
+from router.proxy.limits import ClientLimits
 from router.proxy.upstream import Upstream
 from router.reload import Reload
 from router.share.allowances import Allowances
@@ -195,6 +196,7 @@ def build(
         leaving=fleet.leave,
         stopping=fleet.stop_waiting,
         forwarding=front.forwarding,
+        limits=ClientLimits(stall_seconds=config.client_idle_seconds),
         door=front.door,
     )
     return (

@@ -393,6 +393,15 @@ class Config:
             "seconds",
         ),
     ] = 0.0
+    client_idle_seconds: Annotated[
+        float,
+        Setting(
+            number(0, DAY),
+            "Limit on how long a client may take nothing of an answer that is there for it; it is then cut, "
+            "at the worker too; 0 is none",
+            "seconds",
+        ),
+    ] = 60.0
     route_limits: Annotated[
         tuple[RouteLimits, ...],
         Setting(

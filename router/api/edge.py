@@ -29,16 +29,27 @@ if TYPE_CHECKING:
     from router.proxy.asgi import Message, Receive, Send
     from router.proxy.cycle import Cycle, Handler
     from router.proxy.forwarding import Forwarding
+    from router.proxy.limits import ClientLimits
 
 
 class Edge:
     """An application for `EdgeProtocol`.
 
     `leaving` is to be called once the router knows that it will stop. `stopping` is called once no more
-    requests are taken. `door` is None where no keys are asked for.
+    requests are taken. `door` is None where no keys are asked for. `limits` are clients'.
     """
 
-    __slots__ = ("_control", "_door", "_other", "_routes", "_stopping", "_watch", "forwarding", "leaving")
+    __slots__ = (
+        "_control",
+        "_door",
+        "_other",
+        "_routes",
+        "_stopping",
+        "_watch",
+        "forwarding",
+        "leaving",
+        "limits",
+    )
 
     def __init__(
         self,
@@ -49,6 +60,7 @@ class Edge:
         leaving: Callable[[], None],
         stopping: Callable[[], None],
         forwarding: Forwarding,
+        limits: ClientLimits,
         door: Door | None = None,
     ) -> None:
         self._control = control
@@ -57,6 +69,7 @@ class Edge:
         self._routes = {path: _served(completions, kind, door) for path, kind in ROUTED.items()}
         self._other = _served(completions, Kind.OTHER, door)
         self.forwarding = forwarding
+        self.limits = limits
         self.leaving = leaving
         self._stopping = stopping
 

@@ -3,7 +3,8 @@
 An application may have a method `handler(method, path)` besides being an ASGI one: what that returns, unless
 None, serves the request with a `Cycle` alone, stepped by a `Drive`; it must not raise. All other requests are
 ASGI's. Its `forwarding`, if it has one, says what workers are told of clients. Whoever connects can make the
-router hold no more, and wait no longer, than `limits` say. Nothing that a client sends is logged.
+router hold no more, and wait no longer, than `limits` say, which may be the application's. Nothing that a
+client sends is logged.
 
 - Upgrades are not offered, so they are ignored (RFC 9110, 7.8): the request is read as if it had not asked.
 - Trailers are dropped: they are no headers of a request that is on its way already.
@@ -18,7 +19,7 @@ Pass it as `http=EdgeProtocol` to `uvicorn.Config`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
@@ -31,6 +32,7 @@ from router.proxy.forwarding import Forwarding
 from router.proxy.limits import ClientLimits
 from router.proxy.making import check_field, made_cycle
 from router.proxy.pace import BETWEEN, BODY, HEAD, TOO_LARGE, Pace
+from router.proxy.stall import Stall
 from router.proxy.upgrade import ignore_upgrade, read_leniently
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class EdgeProtocol(HttpToolsProtocol):
     but None as long as its successor's head is being read.
     """
 
-    limits: ClassVar[ClientLimits] = ClientLimits()
+    limits: ClientLimits = ClientLimits()
     cycle: AnyCycle  # type: ignore[assignment] # uvicorn makes all of them itself
     pipeline: deque[tuple[AnyCycle, Any]]  # type: ignore[assignment] # likewise
 
@@ -64,6 +66,7 @@ class EdgeProtocol(HttpToolsProtocol):
         "_open",
         "_pace",
         "_serving",
+        "_stall",
         "_starting",
         "handler",
         "host",
@@ -84,7 +87,9 @@ class EdgeProtocol(HttpToolsProtocol):
         read_leniently(self.parser)
         forwarding: Forwarding = getattr(self.app, "forwarding", _DIRECT)
         self.sender = forwarding.sender(self.client[0] if self.client else None, self.scheme or "http")
+        self.limits = getattr(self.app, "limits", self.limits)
         self._pace = Pace(self, self.loop)
+        self._stall = Stall(self.transport, self.loop, self.limits.stall_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request under way."""
@@ -97,6 +102,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._starting = None
         super().connection_lost(exc)
         self._pace.close()
+        self._stall.end()
         if isinstance(serving, Cycle) and serving.on_lost is not None:
             serving.on_lost()
 
@@ -120,6 +126,21 @@ class EdgeProtocol(HttpToolsProtocol):
         elif self._news and self._serving is not None:
             self._serving.message_event.set()  # once per read, however many pieces it brought
         self._news = False
+
+    def pause_writing(self) -> None:
+        """Give a client that reads more slowly than the answer comes a limited time for each bit of it."""
+        self.flow.pause_writing()
+        self._stall.watch()
+
+    def resume_writing(self) -> None:
+        """Take note that the client has caught up."""
+        self._stall.end()
+        self.flow.resume_writing()
+
+    def close(self) -> None:
+        """Close the connection once the client has taken what is left for it."""
+        self.transport.close()
+        self._stall.watch()
 
     # the parser's side
 
@@ -231,6 +252,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """Give the next request its turn, or wait for one."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._stall.watch()
             return
         self.flow.resume_reading()
         self._ahead = 0

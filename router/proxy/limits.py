@@ -67,7 +67,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one client's connection may cost before its request is here. Times in seconds, sizes in bytes.
+    """What one client's connection may cost. Times in seconds, sizes in bytes.
 
     `head_bytes` bounds the request line and headers together, and what a chunked body may bring in a row
     that is no body (extensions, trailers); one read of the socket, up to 256 KiB, can come on top of a head
@@ -75,6 +75,7 @@ class ClientLimits:
     byte of a head to its last, and from the connection to its first head. A body must bring
     `body_bytes_a_second` on the average of each `body_seconds`. `pipelined`: requests that may wait in line
     behind the one being answered. `linger_seconds`: how long a client that was refused may take to notice.
+    `stall_seconds`: how long one may take nothing of an answer that is there for it, 0 for ever.
     """
 
     head_bytes: int = 64 * 1024
@@ -84,3 +85,4 @@ class ClientLimits:
     body_bytes_a_second: int = 1024
     pipelined: int = 1024
     linger_seconds: float = 1.0
+    stall_seconds: float = 60.0

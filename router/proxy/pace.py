@@ -103,7 +103,7 @@ class Pace:
         """Close in a moment: a socket closed with bytes unread takes the answer back (RFC 9112, 9.6)."""
         self.close()
         self._edge.flow.resume_reading()
-        self._timer = self._loop.call_later(self._limits.linger_seconds, self._edge.transport.close)
+        self._timer = self._loop.call_later(self._limits.linger_seconds, self._edge.close)
 
     def close(self) -> None:
         """Look no more."""
@@ -126,4 +126,4 @@ class Pace:
         elif state != BETWEEN:
             edge.refuse(*_TOO_SLOW)
         elif edge.idle:
-            edge.transport.close()
+            edge.close()

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.processes import joined, router
 from tests.e2e.scripted import engine_up, posts
 from tests.proxy.scripted import Peer, Worker, answer
-from tests.waiting import until_awaited
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -158,3 +158,27 @@ async def test_a_request_within_its_limits_is_answered_as_ever() -> None:
         for _ in range(20):
             assert (await client.post("/v1/completions", content=BODY)).content == b"{}"
         assert len(posts(worker)) == 20
+
+
+async def flood(peer: Peer) -> None:
+    """Send a stream without end as fast as it is taken."""
+    await peer.send(EVENTS)
+    while True:
+        await peer.send(b"4000\r\n" + bytes(0x4000) + b"\r\n")
+
+
+async def test_clients_that_do_not_read_hold_their_places_for_a_time_only() -> None:
+    options = ("--client-idle-seconds", "0.5", "--max-inflight", "4", "--queue-size", "0")
+    async with front(flood, *options) as (worker, client):
+        ends = [
+            await asyncio.open_connection("127.0.0.1", client.base_url.port, limit=1024) for _ in range(4)
+        ]
+        for _, writer in ends:
+            writer.write(
+                b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(BODY)
+            )
+            writer.write(BODY)
+        await until(lambda: len(posts(worker)) == 4)
+        await until_awaited(lambda: idle(client), "an empty ledger")
+        for _, writer in ends:
+            writer.close()
