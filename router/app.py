@@ -14,7 +14,6 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
-import uvloop
 
 from router.api.admin import admin_routes
 from router.api.admission import Admission
@@ -51,6 +50,7 @@ from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
 from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.edge import EdgeProtocol
+from router.proxy.handshake import Loop
 from router.proxy.limits import ClientLimits
 from router.proxy.upstream import Upstream
 from router.reload import Reload
@@ -356,7 +356,7 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     stop = _Stop()
     _spare_the_collector()
     _open_as_many_files_as_allowed()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags, witness, team))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import resource
 import shutil
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
+from router.proxy.limits import ClientLimits
 from tests.e2e.processes import Running, joined, router
 from tests.e2e.scripted import engine_up, posts
 from tests.proxy.scripted import Worker, answer, plays
@@ -45,6 +47,18 @@ async def front(
 
 def trusting(name: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(FILES / f"{name}.pem"))
+
+
+async def test_a_tls_handshake_may_take_no_longer_than_a_head() -> None:
+    options = ("--tls-cert", str(FILES / "localhost.pem"), "--tls-key", str(FILES / "localhost.key"))
+    async with front(*options, verify=trusting("localhost")) as (_, process, client):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+        writer.write(b"\x16\x03\x01\x02\x00\x01")  # a hello that does not go on
+        async with asyncio.timeout(ClientLimits().head_seconds + 30):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        assert not any(b"Traceback" in line for line in process.log)
 
 
 async def test_https_by_flag_with_a_certificate_that_can_be_replaced(tmp_path: Path) -> None:
