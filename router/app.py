@@ -49,6 +49,7 @@ from router.pairs.choice import Judge
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
 from router.proxy.body import MOST_BYTES, BodyBudget
+from router.proxy.descriptors import Descriptors
 from router.proxy.edge import EdgeProtocol
 from router.proxy.handshake import Loop
 from router.proxy.limits import ClientLimits
@@ -92,7 +93,7 @@ def build(
 
     `team`: it is that of one of several processes. `page`: with one that shows the fleet.
     """
-    metrics = Metrics()
+    metrics, descriptors = Metrics(), Descriptors()
     limits, weights, breaker_rules = limits_of(config), weights_of(config), breaker_rules_of(config)
     fleet = fleet_of(
         config,
@@ -104,6 +105,7 @@ def build(
             tls=front.worker_tls,
             key=config.worker_api_key,
             connected=metrics.stages["connect"].observe,
+            starved=descriptors.missing,
         ),
         parts=witness.parts,
     )
@@ -133,6 +135,7 @@ def build(
             yield
         finally:
             delay.close()
+            descriptors.close()
             if keys is not None:
                 keys.cancel()
             await witness.close(fleet)

@@ -180,11 +180,19 @@ class UpstreamFailed(RouterError):
     connection that the request was written to. `trial`: what the worker's breaker had said when it began.
     """
 
-    fault = "worker"
+    fault: ClassVar[Fault] = "worker"
     status, type, code = 502, "upstream_error", "worker_failed"
     sent = True
     stale = False
     trial: int | None = None
+
+
+class OutOfDescriptors(UpstreamFailed):
+    """The router itself, or its machine, has no file descriptor left for a connection: no worker's fault."""
+
+    fault = "router"
+    status, type, code = 503, "service_unavailable", "out_of_descriptors"
+    sent = False
 
 
 class UpstreamTimeout(UpstreamFailed):

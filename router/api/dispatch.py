@@ -23,7 +23,7 @@ from router.api.refusal import Refused, weigh
 from router.api.tempo import begun, ended
 from router.core.cost import choose
 from router.core.decide import gather, make_keys
-from router.errors import UpstreamFailed, UpstreamTimeout
+from router.errors import OutOfDescriptors, UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
 
@@ -98,6 +98,8 @@ class Dispatcher:
         try:
             candidate = self._choose(plan, ranks, exchange.story)
             await self._attempt(plan, candidate, exchange)
+        except OutOfDescriptors:
+            raise  # nobody else can be reached either
         except UpstreamFailed as failure:
             await self._retry(plan, exchange, candidate, failure)
         finally:

@@ -21,7 +21,7 @@ from router.api.refusal import Refused, retry_after
 from router.core.breaker import Failure
 from router.core.decide import make_keys
 from router.engines.sglang import BOOTSTRAP_PORT
-from router.errors import NoWorker, UpstreamFailed, UpstreamTimeout
+from router.errors import NoWorker, OutOfDescriptors, UpstreamFailed, UpstreamTimeout
 from router.pairs import bootstrap, transfer
 from router.pairs.choice import decode_policy
 from router.pairs.half import Half, HalfFailed
@@ -91,7 +91,8 @@ class PairDispatcher:
         self._note(failed)
         if errand.exchange.cycle.disconnected:
             raise ClientGone from failed
-        over = failed.final or self._retries.over(errand.attempts, errand.sends)
+        final = failed.final or isinstance(failed.failure, OutOfDescriptors)
+        over = final or self._retries.over(errand.attempts, errand.sends)
         again = None if over else await self._again(errand, failed)
         if again is not None and self._retries.granted():
             return again

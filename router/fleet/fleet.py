@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from router.core.breaker import BreakerRules, Failure
-from router.errors import BadRequest, Busy, NoWorker, UnknownModel, UpstreamTimeout
+from router.errors import BadRequest, Busy, NoWorker, OutOfDescriptors, UnknownModel, UpstreamTimeout
 from router.fleet.loads import LoadWatch
 from router.fleet.outliers import eject_outliers
 from router.fleet.parts import Parts
@@ -166,6 +166,8 @@ class Fleet:
 
     def failed(self, rank: Rank, failure: UpstreamFailed, *, begun: bool = False) -> None:
         """Note that a request to a rank's worker has failed, before or after its answer had `begun`."""
+        if isinstance(failure, OutOfDescriptors):
+            return  # it says nothing of the worker
         if isinstance(failure, UpstreamTimeout):
             kind = Failure.TIMEOUT
         elif begun:

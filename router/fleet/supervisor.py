@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from router.engines.detect import ENGINES, describe
-from router.errors import UpstreamFailed
+from router.errors import OutOfDescriptors, UpstreamFailed
 from router.fleet.worker import Worker, WorkerState
 from router.proxy.fetch import fetch
 
@@ -90,6 +90,8 @@ class Supervisor:
         while True:
             try:
                 description = await self._describe()
+            except OutOfDescriptors:
+                await self._wait(_FIRST_PAUSE)
             except UpstreamFailed as error:
                 starting = worker.description is None
                 worker.become(WorkerState.STARTING if starting else WorkerState.FAILED, error.message)
@@ -118,6 +120,8 @@ class Supervisor:
             paused = bool(await engine.is_paused(worker.side))
             if paused or worker.state is WorkerState.PAUSED or self._weights is None:
                 self._saw_weights(await engine.weight_version(worker.side))
+        except OutOfDescriptors:
+            return True  # as far as is known
         except UpstreamFailed as error:
             worker.become(WorkerState.FAILED, error.message)
             return False

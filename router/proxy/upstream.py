@@ -14,8 +14,9 @@ import ssl
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.errors import UpstreamFailed, UpstreamTimeout
+from router.errors import OutOfDescriptors, UpstreamFailed, UpstreamTimeout
 from router.proxy.connection import Connection
+from router.proxy.descriptors import are_missing
 from router.proxy.drive import in_task
 from router.proxy.headers import request_head
 from router.proxy.idle import IdleConnections
@@ -35,7 +36,8 @@ class Upstream:
     `url` is http:// or https:// (certificates are verified; `tls` replaces the system's trust), with or
     without a path that then stands before every target. `address`: connect there, instead of looking up the
     URL's host, which is who is expected there. `key` goes with every request (Authorization: Bearer).
-    `connected` is told how many seconds each new connection has taken. Raises ConfigError for any other URL.
+    `connected` is told how many seconds each new connection has taken, `starved` that there was no file
+    descriptor for one. Raises ConfigError for any other URL.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class Upstream:
         "_open",
         "_origin",
         "_ours",
+        "_starved",
         "_tls",
         "url",
     )
@@ -60,8 +63,10 @@ class Upstream:
         address: str | None = None,
         key: str | None = None,
         connected: Callable[[float], None] | None = None,
+        starved: Callable[[], None] | None = None,
     ) -> None:
         self.url = url
+        self._starved = starved
         self._connected = connected
         self._origin = parse_origin(url)
         self._ours = [b"host: " + self._origin.authority]
@@ -144,6 +149,10 @@ class Upstream:
         except TimeoutError as error:
             raise _not_sent(UpstreamTimeout("the worker did not accept a connection in time")) from error
         except (OSError, UnicodeError) as error:
+            if are_missing(error):
+                if self._starved is not None:
+                    self._starved()
+                raise OutOfDescriptors("the router has no file descriptor left", retry_after=1) from error
             raise _not_sent(UpstreamFailed("no connection to the worker could be made")) from error
         if self._closed:
             connection.abort()
