@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -27,6 +26,7 @@ from router.api.planner import Planner
 from router.api.retries import Retries
 from router.api.watch import Watch
 from router.assembly import fleet_of
+from router.collector import spare_the_collector
 from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
 from router.epp.picker import Picker
 from router.errors import ConfigError
@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from router.share.doors import Listener
     from router.share.seat import Seat
 
-# Container objects made and not freed since the collector last ran.
-_COLLECT_AFTER = 50_000
 _log = logging.getLogger(__name__)
 
 
@@ -357,7 +355,7 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     )
     team = None if seat is None or line is None else Team(seat, line)
     stop = _Stop()
-    _spare_the_collector()
+    spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(config, tokenizers, listening, front, stop, sources, flags, witness, team))
@@ -368,16 +366,6 @@ def _open_as_many_files_as_allowed() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _spare_the_collector() -> None:
-    """Keep the garbage collector from walking what lives for ever, and from running for every few requests.
-
-    What requests leave behind is freed by reference counting; the collector is only there for cycles.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 20, 100)
 
 
 async def _serve(

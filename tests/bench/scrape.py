@@ -8,13 +8,13 @@ ms; of several scrapes the median, and the longest piece of all.
 
 from __future__ import annotations
 
-import gc
 from statistics import median
 from time import thread_time
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from router.collector import spare_the_collector
 from router.core.wire import Batch, Cleared, Removed, Stored
 from router.engines.description import Description, EventSource
 from router.fleet.fleet import Fleet
@@ -41,9 +41,7 @@ def main() -> None:
     print(f"{'workers':>8} {'ranks':>6} {'format':>12} {'lines':>7} {'KiB':>6} {'rows':>7}", end=" ")
     print(f"{'total':>7} {'pieces':>7} {'mean':>6} {'longest':>8}")
     for workers, dp in SHAPES:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)  # all as the router has it
+        spare_the_collector()
         uvloop.run(measure(workers, dp))
 
 
