@@ -179,6 +179,7 @@ class Worker:
             self.drivers = self._make_drivers(self.edge.tokenizer)
             self.edge.restarted(self.drivers)
             self._run_ranks()
+            self._server.cut()  # what has come meanwhile waits for ranks that run no more
 
     def describe(self) -> dict[str, Any]:
         """Return what a script needs to use this worker: URL, and per rank where it publishes and replays."""
