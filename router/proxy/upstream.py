@@ -125,9 +125,13 @@ class Upstream:
         """Close all connections, for good; answers under way end with UpstreamFailed."""
         self._closed = True
         self._idle.close()
+        loop = asyncio.get_running_loop()
         for connection in list(self._open):
-            connection.fail(UpstreamFailed("the router has closed its connections to the worker"))
-        await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+            # In a turn of its own: a request goes on within it, and must not take this Task for its own.
+            failure = UpstreamFailed("the router has closed its connections to the worker")
+            loop.call_soon(connection.fail, failure)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the sockets are closed in the turn after that
 
     def _lost(self, connection: Connection) -> None:
         self._idle.drop(connection)

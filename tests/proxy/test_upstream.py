@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import BadRequest, UpstreamFailed, UpstreamTimeout
+from router.proxy.drive import Drive, in_task
 from router.proxy.fetch import fetch
 from router.proxy.limits import Limits
 from router.proxy.route_limits import RouteLimits
@@ -657,3 +658,26 @@ async def test_limits_of_a_route_hold_on_its_path_only() -> None:
         longer.cancel()
         await asyncio.gather(longer, return_exceptions=True)
         await upstream.close()
+
+
+async def test_a_request_cut_by_a_close_goes_on_by_itself_and_not_as_part_of_who_closed() -> None:
+    loop, running, late = asyncio.get_running_loop(), set[object](), []
+
+    async def with_another_try(upstream: Upstream) -> None:
+        with pytest.raises(UpstreamFailed):
+            await upstream.request(b"GET", b"/", [])
+        await in_task()
+        try:
+            async with asyncio.timeout(0.01):
+                await loop.create_future()
+        except TimeoutError:
+            late.append("in time")
+
+    async with Worker.up(OK, Peer.until_gone) as worker:
+        upstream = Upstream(worker.url)
+        await get(upstream)  # who finds a connection needs no Task
+        Drive(with_another_try(upstream), loop, running).start()
+        await until(lambda: len(worker.requests) == 2)
+        await upstream.close()
+        await until(lambda: not running, "the end of what had been cut")
+    assert late == ["in time"]
