@@ -37,6 +37,7 @@ from router.prompts.fields import (
     Shape,
     Turn,
 )
+from router.prompts.form import is_form, search_model
 from router.prompts.request import Kind, Request, no_prompt, parse, whole, with_prompts
 from router.prompts.structure import Structure, is_modest, structure_of
 
@@ -103,6 +104,8 @@ async def parse_large(kind: Kind, body: bytes) -> Request:
     """Do what `request.parse` does, in steps of about 1 ms. Raises BadRequest."""
     if len(body) <= MODEST_BYTES and is_modest(body):
         return parse(kind, body)
+    if kind is Kind.OTHER and is_form(body):
+        return Request(kind, Other(model=await _form_model(body)), None, (), 0, len(body))
     if kind is Kind.OTHER and not body.lstrip().startswith(b"{"):
         return parse(kind, body)
     found = await structure_of(body)
@@ -119,6 +122,17 @@ async def parse_large(kind: Kind, body: bytes) -> Request:
     fields = decode(_FIELDS[kind], body)
     await asyncio.sleep(0)
     return await _parsed(kind, fields, len(body), prompt)
+
+
+async def _form_model(body: bytes) -> str | None:
+    search = search_model(body)
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            name: str | None = end.value
+            return name
+        await asyncio.sleep(0)
 
 
 async def _within(body: bytes, found: Structure) -> Structure | None:

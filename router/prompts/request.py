@@ -16,6 +16,7 @@ import msgspec
 from router.errors import BadRequest
 from router.prompts.decoding import MAX_PROMPTS, decode, pack, too_many
 from router.prompts.fields import Chat, Completions, Fields, Generate, Messages, Other, Responses, Shape
+from router.prompts.form import is_form, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,7 +183,9 @@ def whole(kind: Kind, fields: Chat | Messages | Responses, size: int) -> Request
 
 
 def _other(body: bytes) -> Other:
-    """Read the model's name where there is one; a form with a file in it, or no JSON, has none."""
+    """Read the model's name where there is one; what is neither JSON nor a form has none."""
+    if is_form(body):
+        return Other(model=model_of(body))
     try:
         return _OTHER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

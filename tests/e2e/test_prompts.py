@@ -104,3 +104,19 @@ async def test_other_routes_of_engines_reach_a_worker_and_those_that_change_one_
             assert "x-kv-router-worker" not in answer.headers, path
         unknown = await client.post("/v1/embeddings", json={"model": "nobody", "input": "x"})
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_form_goes_to_a_worker_of_the_model_that_it_names() -> None:
+    async with fleet(count=1) as one, fleet("--model", "org/whisper", count=1) as other:
+        urls = [one.workers[0]["url"], other.workers[0]["url"]]
+        async with router(urls) as front, httpx2.AsyncClient(base_url=front.url) as client:
+            await joined(client, 2)
+            path, audio = "/v1/audio/transcriptions", {"file": ("a.wav", bytes(range(256)) * 1000)}
+            for url, model in zip(urls * 2, ["stand-in", "org/whisper"] * 2, strict=True):
+                answer = await client.post(path, data={"model": model}, files=audio)
+                assert answer.headers["x-kv-router-worker"] == url
+            unknown = await client.post(path, data={"model": "nobody"}, files=audio)
+            assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+            assert "stand-in, org/whisper" in unknown.json()["error"]["message"]
+            nameless = await client.post(path, data={"language": "en"}, files=audio)
+            assert (nameless.status_code, nameless.json()["error"]["param"]) == (400, "model")
