@@ -138,6 +138,12 @@ class BodyTooLarge(RouterError):
     status, type, code = 413, "invalid_request_error", "body_too_large"
 
 
+class NotHere(RouterError):
+    """What is asked for is kept by one of the workers, and the router does not know by which."""
+
+    status, type, code = 501, "invalid_request_error", "not_routed"
+
+
 class NoWorker(RouterError):
     """No worker can take the request now."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -15,6 +13,7 @@ from starlette.exceptions import HTTPException
 from router import __version__
 from router.api.answers import error_answer
 from router.api.explain import Explainer
+from router.api.objects import add_object_routes
 from router.api.openapi import body_of, document
 from router.api.page import add_page
 from router.errors import BadRequest, NoRoute, NoWorker, RouterError, WrongMethod
@@ -45,6 +44,7 @@ def control_app(
         redirect_slashes=False,
     )
     _add_fleet_routes(app, fleet, sight)
+    add_object_routes(app, fleet)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
@@ -114,23 +114,3 @@ def _add_fleet_routes(app: FastAPI, fleet: Fleet, sight: Sight) -> None:
     async def workers() -> Response:
         """Every worker, its state, and each rank's view."""
         return Response(await sight.workers(), media_type=_JSON)
-
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        """The union of the models that the workers serve."""
-        return {"object": "list", "data": _cards(fleet)}
-
-
-def _cards(fleet: Fleet) -> list[dict[str, Any]]:
-    created = int(time.time())
-    return [
-        {
-            "id": name,
-            "object": "model",
-            "created": created,
-            "owned_by": "kv-router",
-            "root": route.model,
-            "parent": route.model if route.lora else None,
-        }
-        for name, route in fleet.models().items()
-    ]

@@ -207,7 +207,7 @@ class Fleet:
         if route is None and model is not None:
             route = self._with_adapter(model, table)
         if route is None:
-            raise self._unknown(model, table)
+            raise self.unknown(model)
         return route
 
     def _with_adapter(self, model: str, table: dict[str, Route]) -> Route | None:
@@ -215,7 +215,9 @@ class Fleet:
         route = table.get(model.partition(":")[0])
         return route if route is not None and route.engine == "sglang" else None
 
-    def _unknown(self, model: str | None, table: dict[str, Route]) -> UnknownModel | NoWorker:
+    def unknown(self, model: str | None) -> UnknownModel | NoWorker:
+        """Return what is to be raised for a model that nobody serves."""
+        table = self._table()
         if not table:
             return NoWorker("no worker is up yet", retry_after=1)
         served = ", ".join(table)

@@ -270,3 +270,32 @@ async def test_a_route_that_no_worker_of_the_model_has_is_not_found() -> None:
         answer = await client.post("/generate", json={"model": "stand-in", "input_ids": [1]})
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_route")
         assert "SGLang" in answer.json()["error"]["message"]
+
+
+async def test_one_model_is_told_by_its_name() -> None:
+    async with both("--model", "org/base", "--engine", "vllm", "--lora", "sql", count=1) as (_, _, client):
+        listed = (await client.get("/v1/models")).json()["data"]
+        for name in ("org/base", "sql"):
+            card = (await client.get(f"/v1/models/{name}")).json()
+            assert card | {"created": 0} in [each | {"created": 0} for each in listed]
+            assert card["id"] == name
+        assert (await client.get("/v1/models/org%2Fbase")).json()["id"] == "org/base"
+        for name in ("nobody", "org", "org/base/", "org/base:sql"):
+            answer = await client.get(f"/v1/models/{name}")
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
+        assert (await client.delete("/v1/models/sql")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", ""), ("HEAD", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel")],
+)
+async def test_what_one_worker_has_stored_is_asked_of_no_other_one(method: str, path: str) -> None:
+    async with both(count=1) as (_, _, client):
+        answer = await client.request(method, f"/v1/responses/resp_1{path}")
+        assert "x-kv-router-worker" not in answer.headers
+        assert answer.status_code == 501
+        if method != "HEAD":
+            assert answer.json()["error"]["code"] == "not_routed"
+            assert "x-kv-router-worker" in answer.json()["error"]["message"]
