@@ -62,5 +62,5 @@ def _not_taken(transport: asyncio.Transport) -> int:
     end = transport.get_extra_info("socket")
     try:
         return held + int(struct.unpack("i", fcntl.ioctl(end.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
-    except OSError:
+    except (AttributeError, OSError, ValueError):  # it is closed already
         return held
