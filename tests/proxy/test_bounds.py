@@ -76,7 +76,17 @@ async def client(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio
 
 
 async def all_of(port: int, *pieces: bytes) -> bytes:
-    """Write pieces, each read on its own, and return everything up to the end of the connection."""
+    """Write pieces, each read on its own, and return everything up to the end of the connection.
+
+    Again, when the answer was lost: a server that has refused waits for its client for a limited time only.
+    """
+    for _ in range(5):
+        with contextlib.suppress(ConnectionError):
+            return await _all_of(port, *pieces)
+    raise AssertionError("each answer was lost")
+
+
+async def _all_of(port: int, *pieces: bytes) -> bytes:
     async with client(port) as (reader, writer):
         # The server may have heard enough before all is written: uvloop raises RuntimeError then.
         with contextlib.suppress(OSError, RuntimeError):

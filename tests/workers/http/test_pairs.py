@@ -137,7 +137,7 @@ async def test_a_paused_prefill_worker_keeps_no_kv_that_has_travelled(overlap: s
 
 
 async def test_kv_is_handed_over_while_the_prefill_worker_computes_something_else() -> None:
-    async with _halves(profile="8b-h100") as halves:
+    async with _halves(profile="70b-tp8") as halves:
         short, long = halves.body(PROMPT[:16]), halves.body([1] * 4000)
         first = asyncio.create_task(halves.send(short))
         rank = halves.prefill.worker.drivers[0].rank
