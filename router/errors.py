@@ -141,7 +141,8 @@ class BodyTooLarge(RouterError):
 class NotHere(RouterError):
     """What is asked for is kept by one of the workers, and the router does not know by which."""
 
-    status, type, code = 501, "invalid_request_error", "not_routed"
+    fault = "client"
+    status, type, code = 404, "invalid_request_error", "not_routed"
 
 
 class NoWorker(RouterError):

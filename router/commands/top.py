@@ -82,13 +82,21 @@ def _seen(data: bytes, router: Router) -> Seen:
         raise router.stranger() from None
 
 
+def _size() -> tuple[int, int]:
+    """Return columns and rows: the terminal's own, which change, and not what the environment said once."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return shutil.get_terminal_size()
+
+
 async def _draw(access: Access, ink: Ink) -> None:
     """Draw until a key or a signal says to stop; a router that goes away is waited for."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     picture = Picture(access.url, ink)
 
     def draw() -> None:
-        columns, rows = shutil.get_terminal_size()
+        columns, rows = _size()
         shown = (line + _REST_OF_LINE for line in picture.lines(columns, rows))
         sys.stdout.write(_HOME + "\n".join(shown) + _REST)
         sys.stdout.flush()

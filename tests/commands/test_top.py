@@ -74,7 +74,7 @@ async def top(
 async def test_on_a_terminal_it_is_drawn_over_and_fits_and_gives_the_screen_back() -> None:
     async with (
         both(count=2) as (workers, front, client),
-        top("--url", front.url, NO_COLOR="1") as terminal,
+        top("--url", front.url, NO_COLOR="1", LINES="24", COLUMNS="100") as terminal,
         top("--url", front.url) as coloured,
     ):
         await until(lambda: "\x1b[J" in terminal.text and "\x1b[J" in coloured.text, "pictures")

@@ -295,7 +295,7 @@ async def test_what_one_worker_has_stored_is_asked_of_no_other_one(method: str, 
     async with both(count=1) as (_, _, client):
         answer = await client.request(method, f"/v1/responses/resp_1{path}")
         assert "x-kv-router-worker" not in answer.headers
-        assert answer.status_code == 501
+        assert answer.status_code == 404
         if method != "HEAD":
             assert answer.json()["error"]["code"] == "not_routed"
             assert "x-kv-router-worker" in answer.json()["error"]["message"]

@@ -110,13 +110,14 @@ async def test_what_could_not_be_continued_is_said_and_holds_the_end_up_for_seco
 
 async def test_a_process_that_dies_during_a_sync_has_its_engines_continued_by_another() -> None:
     async with syncing(FLUSH, "--processes", "2") as (front, engines, sync):
+        await until(lambda: any(b"pause answered 200" in line for line in front.log), "who is at it")
         (place,) = {int(line.split(b"[")[1][:1]) for line in front.log if b"pause answered 200" in line}
         os.kill(children(front)[place], signal.SIGKILL)
         await until(lambda: not any(engine.paused for engine in engines), "the engines to go on")
         with contextlib.suppress(httpx2.HTTPError):
             await sync
-        said = [line for line in front.log if b"during a weight sync" in line]
-        assert len(said) == 1
+        await until(lambda: any(b"during a weight sync" in line for line in front.log), "that it is told")
+        assert sum(b"during a weight sync" in line for line in front.log) == 1
         for engine in engines:
             engine.gate.set()
 
