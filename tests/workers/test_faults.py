@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -257,35 +256,6 @@ async def test_a_restart_begins_at_0_on_the_same_ports_with_nothing_cached(lose_
         assert subscriber.numbers[0] >= lose_first
         assert [seq for seq, _ in await edge.batches()][:2] == [0, 1]
         assert (await edge.events())[0]["type"] == "AllBlocksCleared"
-
-
-async def _restarting(edge: Edge, port: int) -> socket.socket:
-    """Restart, and take a port meanwhile, so that the restart waits for it; again when it was too quick."""
-    for _ in range(50):
-        await _tell(edge, restart=True)
-        for _ in range(1000):
-            held = socket.socket()
-            try:
-                held.bind(("", port))
-            except OSError:
-                held.close()
-                await asyncio.sleep(0)
-            else:
-                return held
-    raise AssertionError("the port was never free")
-
-
-async def test_what_comes_during_a_restart_is_cut_like_what_came_before() -> None:
-    async with one() as edge, httpx2.AsyncClient(base_url=edge.worker.url, timeout=DEADLINE) as late:
-        started = edge.worker.edge.started
-        port = int(edge.worker.describe()["ranks"][0]["kv"].rpartition(":")[2])
-        with await _restarting(edge, port):
-            body = {"model": "stand-in", "prompt": SMALL, "max_tokens": 1}
-            waiting = asyncio.create_task(late.post("/v1/completions", json=body))
-            await until(lambda: edge.worker.edge.live == 1)
-        with pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)):
-            await waiting
-        assert edge.worker.edge.started > started
 
 
 @pytest.mark.parametrize(
