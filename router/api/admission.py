@@ -123,6 +123,11 @@ class Admission:
         if line is not None and not line.takes(rank):
             raise self._refused("full")
 
+    @property
+    def bounds_workers(self) -> bool:
+        """Whether there is a limit on what is under way at one worker."""
+        return bool(self._capacity.per_worker)
+
     def room(self, ranks: list[Rank]) -> list[Rank]:
         """Return the ranks whose workers have room for one more request."""
         most = self._capacity.per_worker

@@ -109,7 +109,8 @@ class Dispatcher:
         """Have a request answered by a pair, once somebody has room for each half of it."""
         admission, model = self._admission, plan.route.model
         look = partial(with_room, self._fleet, plan, admission.room)
-        full = not look() and computing(self._fleet.route(plan.request.model))
+        bound = admission.bounds_workers
+        full = bound and not look() and computing(self._fleet.route(plan.request.model))
         if full or not admission.take_place(model):
             paused = partial(self._fleet.is_paused, plan.request.model)
             await admission.wait(model, priority(exchange.cycle.headers), look, paused)
