@@ -14,7 +14,7 @@ import pytest
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cursor import Cursor
-from router.core.decide import candidates, predict
+from router.core.decide import gather, predict
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.steps import Apply, Reset
@@ -50,7 +50,7 @@ class Replayed:
 
     def expected(self, prompt: PromptBlocks, now: float = 0.0) -> int:
         self.view.predicted.expire(now)
-        candidate = candidates(self.index, [self.rank], prompt)[0]
+        candidate = gather(self.index, [self.rank], prompt).candidates()[0]
         predict(candidate, prompt, now)
         return candidate.overlap_tokens
 

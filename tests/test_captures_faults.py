@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cursor import Cursor
-from router.core.decide import candidates
+from router.core.decide import gather
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.steps import Apply, AskReplay, State, Step
@@ -72,7 +72,7 @@ class Receiver:
     def holds(self) -> tuple[dict[str, int], list[int]]:
         """Return blocks by tier, and the overlap of every captured prompt."""
         prompts = [PromptBlocks(pack_tokens(ids), len(ids), Namespace("m")) for ids in PROMPTS]
-        found = [candidates(self.index, [self.rank], prompt)[0].overlap_tokens for prompt in prompts]
+        found = [gather(self.index, [self.rank], prompt).candidates()[0].overlap_tokens for prompt in prompts]
         return self.view.blocks(), found
 
 

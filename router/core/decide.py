@@ -6,13 +6,14 @@ from array import array
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from router.core.facts import Candidate, Facts
+from router.core.facts import Facts
 from router.core.wire import DEVICE_TIER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from router.core.blocks import PromptBlocks
+    from router.core.facts import Candidate
     from router.core.index import Index
     from router.core.matching import Match
     from router.core.rank import Rank
@@ -66,11 +67,6 @@ def _doubt(facts: Facts, size: int, seats: dict[int, int], match: Match, doubts:
         predicted = match.reach.get(slot, 0) - match.held.get(slot, 0)
         if predicted and slot in seats:
             facts.uncached[seats[slot]] += (1.0 - trust) * predicted * size
-
-
-def candidates(index: Index, ranks: list[Rank], prompt: PromptBlocks) -> list[Candidate]:
-    """Return every rank by itself for this prompt, in the order of `ranks`."""
-    return gather(index, ranks, prompt).candidates()
 
 
 def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:

@@ -188,11 +188,6 @@ class Peers:
             for name in list(peer.loads):
                 self._set(peer, name)
 
-    def forget_all(self, but: str = "") -> None:
-        """Forget every peer, `but` those of one router: whoever brings their messages is gone."""
-        for sender in [name for name, peer in self._peers.items() if peer.router != but]:
-            self.forget(sender)
-
 
 def _pieces(told: RankKeys) -> Iterable[array[int]]:
     """Return the keys in pieces so short that `Predicted.add` enters each: they have been thinned already."""

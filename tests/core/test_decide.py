@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from router.core.cost import POLICIES
-from router.core.decide import candidates, gather, predict
+from router.core.decide import gather, predict
 from tests.core.board import Board
 from tests.core.frames import batch, stored
 
 
 def overlaps(board: Board) -> list[int]:
-    return [found.overlap_tokens for found in candidates(board.index, board.ranks, board.prompt)]
+    return [found.overlap_tokens for found in gather(board.index, board.ranks, board.prompt).candidates()]
 
 
 def test_the_columns_say_what_the_candidates_say() -> None:

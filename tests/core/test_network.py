@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cursor import Cursor
-from router.core.decide import candidates
+from router.core.decide import gather
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.steps import Apply, AskReplay, State, Step
@@ -112,7 +112,7 @@ class Router:
     def overlap(self, block: int, namespace: Namespace) -> int:
         ids = [token for one in path(block) for token in tokens_of(one)]
         prompt = PromptBlocks(pack_tokens([*ids, 99]), len(ids) + 1, namespace)
-        return candidates(self.index, [self.rank], prompt)[0].overlap_tokens // BLOCK_SIZE
+        return gather(self.index, [self.rank], prompt).candidates()[0].overlap_tokens // BLOCK_SIZE
 
     def expected(self, block: int) -> int:
         return next((n for n, one in enumerate(path(block)) if one not in self.engine.held), len(path(block)))

@@ -248,7 +248,7 @@ def test_loads_of_other_routers_are_told_apart_from_those_of_siblings() -> None:
     assert load(here.first) == (20, 2)
     assert here.peers.load_of(here.ranks, "r") == (10, 1)
     assert (here.peers.routers(), here.peers.senders("other")) == ({"r", "other"}, ["c"])
-    here.peers.forget_all(but="r")
+    here.peers.forget("c")
     assert load(here.first) == (10, 1)
 
 
@@ -295,7 +295,8 @@ def test_whatever_peers_say_nothing_is_left_of_it_when_they_are_gone(
     for said, now, same_clock in messages:
         here.peers.hear(decode(encoded(said)), now, same_clock=same_clock)
         assert all(min(rank.load.peer_tokens, rank.load.peer_requests) >= 0 for rank in here.ranks.values())
-    here.peers.forget_all()
+    for sender in here.peers.senders():
+        here.peers.forget(sender)
     assert [load(rank) for rank in here.ranks.values()] == [(7, 1), (0, 0)]
     own.close()
     assert load(here.first) == (0, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
-from router.core.decide import candidates
+from router.core.decide import gather
 from router.core.index import Index
 from router.core.places import MAX_TIERS
 from router.core.rank import Rank
@@ -27,7 +27,7 @@ class Fixture:
 
     def overlap(self, tokens: list[int], **namespace: Any) -> int:
         prompt = PromptBlocks(pack_tokens(tokens), len(tokens), Namespace("m", **namespace))
-        return candidates(self.index, [self.rank], prompt)[0].overlap_tokens
+        return gather(self.index, [self.rank], prompt).candidates()[0].overlap_tokens
 
 
 A, B, C, D = [1] * 4, [2] * 4, [3] * 4, [4] * 4
@@ -271,7 +271,7 @@ def test_hashes_that_other_ranks_use_for_other_content_are_kept_apart() -> None:
 
     def overlaps(tokens: list[int]) -> list[int]:
         prompt = PromptBlocks(pack_tokens(tokens), len(tokens), Namespace("m"))
-        return [found.overlap_tokens for found in candidates(index, ranks, prompt)]
+        return [found.overlap_tokens for found in gather(index, ranks, prompt).candidates()]
 
     assert (overlaps(A + B + END), overlaps(C + D + END)) == ([8, 0, 8], [0, 8, 0])
     for view, last in zip(views, (11, 11, 21), strict=True):
@@ -303,7 +303,7 @@ def test_adapters_of_the_same_number_on_two_ranks_are_kept_apart() -> None:
     views[0].apply(batch(removed([10])))
     prompt = PromptBlocks(pack_tokens(A + B + END), 9, Namespace("m", "y"))
     ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
-    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [0, 8]
+    assert [found.overlap_tokens for found in gather(index, ranks, prompt).candidates()] == [0, 8]
 
 
 LONG = [n % 1000 for n in range(5000)]
@@ -387,7 +387,7 @@ def test_ranks_of_different_block_sizes_share_an_index() -> None:
         view.apply(batch(stored(list(range(count)), tokens, block_size=size)))
     prompt = PromptBlocks(pack_tokens(tokens[:13]), 13, Namespace("m"))
     ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
-    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [12, 12, 8]
+    assert [found.overlap_tokens for found in gather(index, ranks, prompt).candidates()] == [12, 12, 8]
 
 
 def test_extra_keys_for_fewer_blocks_than_stored_are_skipped() -> None:
@@ -408,7 +408,7 @@ def test_one_block_that_others_hold_is_held_by_those_who_store_it_too() -> None:
     assert [view.resets["hash_conflict"] for view in views] == [0, 1, 0]
     prompt = PromptBlocks(pack_tokens(A + B + END), 9, Namespace("m"))
     ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
-    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [4, 0, 8]
+    assert [found.overlap_tokens for found in gather(index, ranks, prompt).candidates()] == [4, 0, 8]
 
 
 def test_a_parent_that_is_gone_is_not_followed() -> None:
@@ -429,4 +429,4 @@ def test_a_rank_that_leaves_the_shared_hashes_leaves_none_of_its_own_there() -> 
     assert [view.resets["hash_conflict"] for view in views] == [0, 1, 1]
     prompt = PromptBlocks(pack_tokens(A + C + END), 9, Namespace("m"))
     ranks = [Rank("http://w", number, view) for number, view in enumerate(views)]
-    assert [found.overlap_tokens for found in candidates(index, ranks, prompt)] == [0, 8, 8]
+    assert [found.overlap_tokens for found in gather(index, ranks, prompt).candidates()] == [0, 8, 8]

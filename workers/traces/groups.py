@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from workers.traces.workload import Ask, Segment, Sync, Workload, poisson
+from workers.traces.workload import Ask, Segment, Sync, Workload, in_order, poisson
 
 if TYPE_CHECKING:
     from random import Random
@@ -60,7 +60,7 @@ def hot(
     ]
     for at in poisson(rng, qps * share / burst, seconds):
         asks += [_one(0, shared, next(names), own, at, output) for _ in range(burst)]
-    return Workload("hot", tuple(sorted(asks, key=_time)))
+    return Workload("hot", in_order(asks))
 
 
 def siblings(
@@ -117,7 +117,3 @@ def _length(rng: Random, mean: int) -> int:
 
 def _one(prefix: int, shared: int, name: int, own: int, at: float, output: int) -> Ask:
     return Ask(at, ((prefix, shared), (name, own)), output)
-
-
-def _time(ask: Ask) -> float:
-    return ask.at
