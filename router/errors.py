@@ -152,6 +152,12 @@ class NoWorker(RouterError):
     status, type, code = 503, "service_unavailable", "no_worker"
 
 
+def all_paused(seconds: float, *, retry_after: int) -> NoWorker:
+    """Return what is said to a request that has waited so long for a worker to go on."""
+    why = f"every worker that could serve this is paused, for {seconds:g} s now"
+    return NoWorker(why, retry_after=retry_after)
+
+
 class Overloaded(RouterError):
     """The router holds as much as it may."""
 

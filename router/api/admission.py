@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.core.waiting import Line, Place
-from router.errors import BadRequest, NoWorker, QueueFull, RouterError
+from router.errors import BadRequest, QueueFull, RouterError, all_paused
 from router.proxy.drive import Waiter
 
 if TYPE_CHECKING:
@@ -241,9 +241,8 @@ class Admission:
         self._give_up(model, place, "timeout")
 
     def _end_pause(self, model: str, place: Place[_Waiting]) -> None:
-        why = f"every worker that could serve this is paused, for {self._capacity.paused_seconds:g} s now"
         if place.item.ranks is None and place.item.error is None:
-            place.item.error = NoWorker(why, retry_after=1)
+            place.item.error = all_paused(self._capacity.paused_seconds, retry_after=1)
             self._go(model, place)
 
     def _give_up(self, model: str, place: Place[_Waiting], why: str) -> None:

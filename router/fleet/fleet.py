@@ -7,7 +7,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from router.core.breaker import BreakerRules, Failure
-from router.errors import BadRequest, Busy, NoWorker, OutOfDescriptors, UnknownModel, UpstreamTimeout
+from router.errors import (
+    BadRequest,
+    Busy,
+    NoWorker,
+    OutOfDescriptors,
+    UnknownModel,
+    UpstreamTimeout,
+    all_paused,
+)
 from router.fleet.loads import LoadWatch
 from router.fleet.outliers import eject_outliers
 from router.fleet.parts import Parts
@@ -264,8 +272,7 @@ class Fleet:
                     self._waiting.add(change)
                     await change
         except TimeoutError:
-            why = f"every worker that could serve this is paused, for {seconds:g} s now"
-            raise NoWorker(why, retry_after=max(1, round(seconds))) from None
+            raise all_paused(seconds, retry_after=max(1, round(seconds))) from None
         return route
 
     def _changed(self) -> None:

@@ -34,12 +34,8 @@ def chat(
 
     A turn comes `think` seconds after the one before, on average. Lengths are means, too.
     """
-    names = count(assistants)
-    asks: list[Ask] = []
-    for at in poisson(rng, qps / turns, seconds):
-        start = [(rng.randrange(assistants), system)]
-        asks += _session(rng, names, at, start, turns, think, question, output)
-    return Workload("chat", in_order([ask for ask in asks if ask.at < seconds]))
+    begins = poisson(rng, qps / turns, seconds)
+    return _sessions("chat", rng, begins, seconds, assistants, system, turns, think, question, output)
 
 
 def agents(
@@ -58,12 +54,29 @@ def agents(
 
     A tool takes `pause` seconds and gives `result` tokens, on average.
     """
+    begins = poisson(rng, qps / steps, seconds)
+    return _sessions("agents", rng, begins, seconds, kinds, tools, steps, pause, result, output)
+
+
+def _sessions(
+    name: str,
+    rng: Random,
+    begins: list[float],
+    seconds: float,
+    kinds: int,
+    first: int,
+    turns: int,
+    pause: float,
+    added: int,
+    output: int,
+) -> Workload:
+    """Make conversations that begin with one of some `kinds` of prompts, `first` tokens long."""
     names = count(kinds)
     asks: list[Ask] = []
-    for at in poisson(rng, qps / steps, seconds):
-        start = [(rng.randrange(kinds), tools)]
-        asks += _session(rng, names, at, start, steps, pause, result, output)
-    return Workload("agents", in_order([ask for ask in asks if ask.at < seconds]))
+    for at in begins:
+        start = [(rng.randrange(kinds), first)]
+        asks += _session(rng, names, at, start, turns, pause, added, output)
+    return Workload(name, in_order([ask for ask in asks if ask.at < seconds]))
 
 
 def _session(
