@@ -232,8 +232,14 @@ async def test_who_waits_when_all_are_paused_is_held_for_the_pause_and_then_told
 async def test_who_waits_for_a_pause_goes_on_when_it_ends() -> None:
     workers = Workers(Capacity(in_all=1, seconds=0.0, paused_seconds=60.0), "w")
     await workers.ask("a")
-    held = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks, lambda: True))
-    await asyncio.sleep(0.01)
+    looks: list[None] = []
+
+    def paused() -> bool:
+        looks.append(None)
+        return True
+
+    held = asyncio.create_task(workers.admission.wait("m", 0, workers.ranks, paused))
+    await until(lambda: looks)
     assert not held.done()
     workers.end("w")
     assert await held == workers.ranks()

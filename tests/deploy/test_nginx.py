@@ -15,7 +15,7 @@ import httpx2
 
 from tests.deploy.programs import program
 from tests.e2e.processes import joined, router
-from tests.e2e.scripted import engine_up, posts
+from tests.e2e.scripted import engine_up, in_two_pieces, posts
 from tests.proxy.scripted import OK, Peer, Worker, answer, plays
 from tests.waiting import until, until_awaited
 
@@ -96,14 +96,8 @@ async def nginx(directory: Path, *urls: str) -> AsyncIterator[httpx2.AsyncClient
 async def test_tokens_come_as_they_are_made_and_the_worker_learns_who_asks(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
-    async def in_two_pieces(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
-        await peer.send(b"transfer-encoding: chunked\r\n\r\n", b"7\r\ndata: 1\r\n")
-        await go_on.wait()
-        await peer.send(b"7\r\ndata: 2\r\n0\r\n\r\n")
-
     async with (
-        engine_up(in_two_pieces) as worker,
+        engine_up(in_two_pieces(go_on)) as worker,
         router([worker.url], "--forwarded-allow", "127.0.0.0/8") as one,
         httpx2.AsyncClient(base_url=one.url) as direct,
         nginx(tmp_path, one.url, one.url) as client,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tests.proxy.scripted import Peer, Worker, answer
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
     from collections.abc import AsyncIterator
 
@@ -34,6 +35,18 @@ def engine(*scripts: Script) -> Script:
 async def engine_up(*scripts: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Worker]:
     async with Worker.up(engine(*scripts), tls=tls) as worker:
         yield worker
+
+
+def in_two_pieces(go_on: asyncio.Event) -> Script:
+    """Answer with a stream whose second event waits until it may `go_on`."""
+
+    async def script(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+        await peer.send(b"transfer-encoding: chunked\r\n\r\n", b"7\r\ndata: 1\r\n")
+        await go_on.wait()
+        await peer.send(b"7\r\ndata: 2\r\n0\r\n\r\n")
+
+    return script
 
 
 def posts(worker: Worker) -> list[tuple[bytes, bytes]]:

@@ -64,11 +64,14 @@ async def test_clients_that_cannot_be_let_in_are_told_of_in_the_log_and_let_in_l
         async with httpx2.AsyncClient(base_url=front.url) as client:
             await joined(client, 1)
             allow(front, None)
-            while not any(b"no file descriptor" in line for line in front.log):
+
+            async def is_told() -> bool:
                 with contextlib.suppress(OSError):
                     _, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
                     writer.close()
-                await asyncio.sleep(0.05)
+                return any(b"no file descriptor" in line for line in front.log)
+
+            await until_awaited(is_told, "a line about clients that cannot be let in")
             allow(front, 256)
         async with httpx2.AsyncClient(base_url=front.url) as client:
             assert (await client.get("/health")).status_code == 200

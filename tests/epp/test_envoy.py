@@ -14,14 +14,13 @@ import pytest
 
 from tests.deploy.programs import beside
 from tests.e2e.processes import fleet, joined, router
-from tests.e2e.scripted import engine_up
+from tests.e2e.scripted import engine_up, in_two_pieces
 from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import Any
 
-    from tests.proxy.scripted import Peer
 
 CONF = Path(__file__).parents[2] / "deploy" / "envoy" / "envoy.yaml"
 PROMPT = [index % 250 + 1 for index in range(200)]
@@ -131,15 +130,9 @@ async def test_requests_go_where_their_blocks_are(tmp_path: Path, mode: str) -> 
 async def test_tokens_come_as_they_are_made_and_count_until_the_end(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
-    async def in_two_pieces(peer: Peer) -> None:
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
-        await peer.send(b"transfer-encoding: chunked\r\n\r\n", b"7\r\ndata: 1\r\n")
-        await go_on.wait()
-        await peer.send(b"7\r\ndata: 2\r\n0\r\n\r\n")
-
     epp = free_port()
     async with (
-        engine_up(in_two_pieces) as worker,
+        engine_up(in_two_pieces(go_on)) as worker,
         router([worker.url], "--epp-port", str(epp)) as front,
         httpx2.AsyncClient(base_url=front.url, timeout=30.0) as control,
     ):

@@ -13,6 +13,7 @@ from router.proxy.disconnect import ClientGone
 from router.proxy.edge import EdgeProtocol
 from router.proxy.limits import ClientLimits
 from router.proxy.upstream import Upstream
+from tests.proxy.again import until_heard
 from tests.proxy.scripted import Peer, Worker
 from tests.proxy.serving import Proxy, served
 from tests.waiting import DEADLINE_SECONDS, until
@@ -76,14 +77,8 @@ async def client(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio
 
 
 async def all_of(port: int, *pieces: bytes) -> bytes:
-    """Write pieces, each read on its own, and return everything up to the end of the connection.
-
-    Again, when the answer was lost: a server that has refused waits for its client for a limited time only.
-    """
-    for _ in range(5):
-        with contextlib.suppress(ConnectionError):
-            return await _all_of(port, *pieces)
-    raise AssertionError("each answer was lost")
+    """Write pieces, each read on its own, and return everything up to the end of the connection."""
+    return await until_heard(lambda: _all_of(port, *pieces))
 
 
 async def _all_of(port: int, *pieces: bytes) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import re
@@ -13,6 +12,7 @@ import pytest
 from router.proxy.edge import EdgeProtocol
 from router.proxy.limits import ClientLimits
 from router.proxy.upstream import Upstream
+from tests.proxy.again import until_heard
 from tests.proxy.scripted import OK, Worker
 from tests.proxy.serving import Proxy, served
 from tests.proxy.shapes import HOST, REFUSED, TAKEN
@@ -29,14 +29,8 @@ class Edge(EdgeProtocol):
 
 
 async def told(port: int, *pieces: bytes) -> bytes:
-    """Return everything that is answered, up to the end of the connection.
-
-    Again, when the answer was lost: a server that has refused waits for its client for a moment only.
-    """
-    for _ in range(5):
-        with contextlib.suppress(ConnectionError):
-            return await _told(port, *pieces)
-    raise AssertionError("each answer was lost")
+    """Return everything that is answered, up to the end of the connection."""
+    return await until_heard(lambda: _told(port, *pieces))
 
 
 async def _told(port: int, *pieces: bytes) -> bytes:
