@@ -55,6 +55,7 @@ from router.proxy.handshake import Loop
 from router.proxy.limits import ClientLimits
 from router.proxy.upstream import Upstream
 from router.reload import Reload
+from router.server import Server, Stop
 from router.share.allowances import Allowances
 from router.share.company import Company, check_share
 from router.share.team import Team
@@ -62,7 +63,6 @@ from router.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from types import FrameType
 
     import grpc
     from fastapi import FastAPI
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from router.fleet.discovery.wanted import Source
     from router.fleet.fleet import Fleet
     from router.observe.rows import WorkerRow
-    from router.share.doors import Listener
     from router.share.seat import Seat
 
 _log = logging.getLogger(__name__)
@@ -178,11 +177,12 @@ def build(
         observers=witness.observers(),
     )
     exposition = Exposition(metrics, lambda: each_row(fleet.workers.values(), tokenizers.mode))
+    sight = company.sight(exposition, rows)
     metrics.share, crew = company.share, company.crew(membership)
     control = control_app(
         fleet,
         Explainer(fleet, planner, judge, front.wishes),
-        sight := company.sight(exposition, rows),
+        sight,
         max_body_bytes=config.max_body_bytes,
         bodies=bodies,
         lifespan=lifespan,
@@ -246,91 +246,10 @@ def _watch(
     return Watch(partial(seen, process), Decisions(), fleet.roster.resets, front.door, completions)
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, which calls `stopping` before it waits for the requests under way.
-
-    Told to stop it calls `leaving` at once, and goes on for `leave_seconds` before it stops.
-    """
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        stopping: Callable[[], None],
-        *,
-        leaving: Callable[[], None],
-        leave_seconds: float,
-        team: Team | None = None,
-    ) -> None:
-        super().__init__(config)
-        self._team = team
-        self._stopping = stopping
-        self._leaving = leaving
-        self._leave_seconds = leave_seconds
-        self._loop = asyncio.get_running_loop()
-        self._told = False
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal to stop; a second one ends the time that the first has left."""
-        first, self._told = not self._told, True
-        self._leaving()
-        if first and self.started and self._leave_seconds:
-            _log.info("stopping in %g s; /ready says so already", self._leave_seconds)
-            leave = partial(super().handle_exit, sig, frame)
-            self._loop.call_soon_threadsafe(self._loop.call_later, self._leave_seconds, leave)
-        else:
-            super().handle_exit(sig, frame)
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start; end what has been started at once if it was to stop meanwhile, which uvicorn would leave."""
-        await super().startup(sockets)
-        if self.should_exit and self.started:
-            await self.shutdown(sockets)
-        elif self._team is not None:
-            await self._team.serves(self._listen)
-
-    async def _listen(self, made: socket) -> Listener:
-        """Take connections from one more socket, as from the first."""
-        config = self.config
-
-        def protocol() -> asyncio.Protocol:
-            return EdgeProtocol(config, self.server_state, self.lifespan.state)
-
-        return await self._loop.create_server(protocol, sock=made, ssl=config.ssl, backlog=config.backlog)
-
-    async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Stop taking requests, let those under way end, and close."""
-        _log.info("stopping; %d connections are open", len(self.server_state.connections))
-        self._stopping()
-        if self._team is not None:
-            self._team.stopping()
-        await super().shutdown(sockets)
-
-
 def _changed(loop: asyncio.AbstractEventLoop, admission: Admission, company: Company) -> None:
     """Have those look again for whom it matters which workers there are."""
     company.changed()
     loop.call_soon(admission.advance)
-
-
-class _Stop:
-    """Takes the signals to stop that come while uvicorn does not: before it serves, and once it has."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.server: Server | None = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
-
-    def _ask(self, *_: object) -> None:
-        self.asked = True
-        if self.server is not None:
-            self.server.should_exit = True
-
-    def as_if_told(self) -> None:
-        """Stop as after a signal: whoever would have sent it is gone."""
-        self.asked = True
-        if self.server is not None:
-            self.server.handle_exit(signal.SIGTERM, None)
 
 
 def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | None = None) -> None:
@@ -354,7 +273,7 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
         listen(config.host, config.port) if seat is None else socket(fileno=seat.listening[seat.index])
     )
     team = None if seat is None or line is None else Team(seat, line)
-    stop = _Stop()
+    stop = Stop()
     spare_the_collector()
     _open_as_many_files_as_allowed()
     with asyncio.Runner(loop_factory=Loop) as runner:
@@ -373,7 +292,7 @@ async def _serve(
     tokenizers: TokenizerStore,
     listening: socket,
     front: Front,
-    stop: _Stop,
+    stop: Stop,
     sources: Sequence[Source],
     flags: Flags,
     witness: Witness,
