@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.processes import both
 from tests.waiting import until_awaited
-from workers.cli import main
+from tests.workers.refusal import one_line
 from workers.load.result import Live
 
 if TYPE_CHECKING:
@@ -93,10 +93,5 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["kv-workers", "load", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert words in said.err
-    assert said.err.count("\n") == 1
+    said = one_line(("load", *arguments), monkeypatch, capsys)
+    assert words in said

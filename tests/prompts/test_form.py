@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from time import process_time
 
 import httpx2
@@ -12,6 +11,7 @@ from router.prompts import form
 from router.prompts.form import MAX_NAME, MAX_PARTS, STEP_BYTES, model_of
 from router.prompts.large import parse_large
 from router.prompts.request import Kind, parse
+from tests.others import somebody_else
 
 FIELD = b'Content-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
 FILE = b'Content-Disposition: form-data; name="file"; filename="%b"\r\nContent-Type: audio/wav\r\n\r\n%b\r\n'
@@ -102,19 +102,10 @@ def test_what_a_client_writes_is_read(model: str, data: bytes) -> None:
 
 
 async def test_a_large_hostile_form_costs_little_and_lets_others_run() -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    others = asyncio.create_task(other())
-    began = process_time()
-    for filling in (b"\r\n--c", b"\r\n--", b"\r"):
-        body = b"--" + b"b" * 70 + b"\r\n" + audio(filling * (8 * 2**20 // len(filling)))
-        assert (await parse_large(Kind.OTHER, body)).model is None
-    others.cancel()
-    assert process_time() - began < 3.0
-    assert turns > 3 * (8 * 2**20 // form.STEP_BYTES) - 8
+    async with somebody_else() as other:
+        began = process_time()
+        for filling in (b"\r\n--c", b"\r\n--", b"\r"):
+            body = b"--" + b"b" * 70 + b"\r\n" + audio(filling * (8 * 2**20 // len(filling)))
+            assert (await parse_large(Kind.OTHER, body)).model is None
+        assert process_time() - began < 3.0
+    assert other.turns > 3 * (8 * 2**20 // form.STEP_BYTES) - 8

@@ -17,6 +17,7 @@ from router.prompts import decoding, large, structure
 from router.prompts.fields import Chat
 from router.prompts.large import parse_large
 from router.prompts.request import Kind, Request, parse
+from tests.others import somebody_else
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -52,18 +53,9 @@ async def test_it_is_the_request_that_decoding_at_once_gives(kind: Kind, body: d
 
 
 async def test_others_run_in_between() -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(other())
-    await parse_large(Kind.COMPLETIONS, encoded(prompt=IDS))
-    task.cancel()
-    assert turns >= len(json.dumps(IDS)) // decoding.PIECE_BYTES
+    async with somebody_else() as other:
+        await parse_large(Kind.COMPLETIONS, encoded(prompt=IDS))
+    assert other.turns >= len(json.dumps(IDS)) // decoding.PIECE_BYTES
 
 
 @pytest.mark.parametrize("modest", [0, large.MODEST_BYTES])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from workers.cli import main
+from tests.workers.refusal import one_line
 from workers.simulate.results import Result
 
 if TYPE_CHECKING:
@@ -93,11 +93,6 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["kv-workers", "simulate", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert said.err.startswith("kv-workers: ")
-    assert words in said.err
-    assert said.err.count("\n") == 1
+    said = one_line(("simulate", *arguments), monkeypatch, capsys)
+    assert said.startswith("kv-workers: ")
+    assert words in said
