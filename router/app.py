@@ -48,10 +48,10 @@ from router.observe.seen import Seen, look
 from router.pairs.choice import Judge
 from router.prompts.reader import PromptReader
 from router.prompts.store import TokenizerStore
+from router.proxy.accepting import Loop
 from router.proxy.body import MOST_BYTES, BodyBudget
 from router.proxy.descriptors import Descriptors
 from router.proxy.edge import EdgeProtocol
-from router.proxy.handshake import Loop
 from router.proxy.limits import ClientLimits
 from router.proxy.upstream import Upstream
 from router.reload import Reload
