@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -171,3 +172,26 @@ async def test_a_restart_keeps_no_prompt_for_a_decode_worker() -> None:
         await edge.post("/_faults", {"restart": True})
         await until(lambda: edge.worker.edge.started > began)
         assert not edge.worker.edge.rooms._offers
+
+
+async def test_what_comes_while_a_worker_restarts_is_cut_like_what_came_before() -> None:
+    async with one() as edge:
+        began, over = edge.worker.edge.started, asyncio.Event()
+        edge.worker._tasks.append(asyncio.create_task(_ends_late(over)))
+        await asyncio.sleep(0)
+        edge.worker.follow(Faults(restart=True))
+        await until(edge.worker._restarting.locked)
+        late = asyncio.create_task(edge.complete(PROMPT))
+        await until(lambda: edge.worker.edge.live == 1)
+        over.set()
+        with pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)):
+            await late
+        await until(lambda: edge.worker.edge.started > began)
+        await edge.complete(PROMPT)
+
+
+async def _ends_late(over: asyncio.Event) -> None:
+    """Be a part of a worker that takes its time to end."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    await over.wait()
