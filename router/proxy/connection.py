@@ -36,6 +36,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_asked_at",
+        "_between",
         "_busy",
         "_idle_since",
         "_limits",
@@ -66,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._parser = httptools.HttpResponseParser(self)
         self._busy = False
+        self._between = False  # nothing has been read since a chunk has ended
         self._reusable = False
         self._paused = False
         self._unread = 0
@@ -88,6 +90,7 @@ class Connection(asyncio.Protocol):
         response = Response(self, self._loop, bodyless=bodyless)
         self._response = response
         self._busy = True
+        self._between = False
         self._unread = 0
         self._asked_at = self._loop.time()
         if limits.first_byte_seconds or limits.idle_seconds:
@@ -132,28 +135,35 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         response = self._response
+        if self._between and response.chunk is not None and response.chunk(data):
+            return  # for the parser it has never been
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._garbled(error)
             return
+        if self._between:  # unless the beginning of the next one is there, which the parser does not tell
+            self._between = data.endswith(b"\r\n")
         if response.patience is not None and response.pieces:
             response.patience.arrived()
         if response.complete:
             self._finish(reusable=self._reusable)
         elif not response.pieces:
             self._count_bare(len(data))
-        elif response.pump is not None:
+        else:
             response.bare_bytes = 0
+            self._hand_over(response, len(data))
+
+    def _hand_over(self, response: Response, size: int) -> None:
+        """Have what has come read, or hold the worker back."""
+        if response.pump is not None:
             response.pump()
             if response.patience is not None and response.pump is not None:
                 response.patience.wait()
+        elif response.waiter is not None:
+            response.advance()
         else:
-            response.bare_bytes = 0
-            if response.waiter is not None:
-                response.advance()
-            else:
-                self._hold_back(len(data))
+            self._hold_back(size)
 
     def eof_received(self) -> None:
         """Take the end of the stream for the end of a body that nothing else delimits, else a cut."""
@@ -199,6 +209,14 @@ class Connection(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         """Keep a piece for the reader."""
         self._response.pieces.append(piece)
+
+    def on_chunk_header(self) -> None:
+        """Take note that a chunk has begun."""
+        self._between = False
+
+    def on_chunk_complete(self) -> None:
+        """Take note that it has ended."""
+        self._between = True
 
     def on_message_complete(self) -> None:
         """Complete the answer, or forget a 1xx."""

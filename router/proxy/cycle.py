@@ -48,7 +48,6 @@ class Cycle:
 
     __slots__ = (
         "_bodyless",
-        "_chunked",
         "_due",
         "_ends_with_connection",
         "_http10",
@@ -56,6 +55,7 @@ class Cycle:
         "_on_complete",
         "_waiter",
         "body",
+        "chunked",
         "disconnected",
         "drive",
         "expects_100",
@@ -193,7 +193,7 @@ class Cycle:
 
     def _frame(self, status: int, fields: Sequence[Field], lines: list[bytes]) -> None:
         """Add the lines that say how the body ends, and take note of it for the pieces."""
-        self._chunked = False
+        self.chunked = False
         self._bodyless = status in _WITHOUT_BODY or self.method == b"HEAD"
         if not self._bodyless:
             for name, value in fields:
@@ -212,11 +212,11 @@ class Cycle:
             self.keep_alive = False  # it knows no chunks
             self._ends_with_connection = True
         else:
-            self._chunked = True
+            self.chunked = True
             lines.append(b"transfer-encoding: chunked")
 
     def _framed(self, piece: bytes, *, more: bool) -> bytes:
-        if self._chunked:
+        if self.chunked:
             if not more:
                 return b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n"
             return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""

@@ -7,6 +7,7 @@ made once per connection.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING
 
@@ -42,17 +43,17 @@ _CLAIMS = frozenset(
 class Forwarding:
     """`trusted` are the networks of proxies; `credentials`: clients' keys are the workers' to check."""
 
-    __slots__ = ("_kept_back", "_trusted")
+    __slots__ = ("_dropped", "_trusted")
 
     def __init__(self, trusted: Sequence[Network] = (), *, credentials: bool = True) -> None:
         self._trusted = tuple(trusted)
-        self._kept_back: frozenset[bytes] = frozenset() if credentials else CREDENTIALS
+        dropped = _SET_ANEW if credentials else _SET_ANEW | CREDENTIALS
+        self._dropped = dropped | _CLAIMS, dropped  # of others, of those who are trusted
 
     def sender(self, address: str | None, scheme: str) -> Sender:
         """Return who is at the other end of one connection; `address` is None on a Unix socket."""
         trusted = bool(self._trusted) and self._trusts(address)
-        dropped = _SET_ANEW | self._kept_back
-        return Sender(_plain(address), scheme.encode(), dropped if trusted else dropped | _CLAIMS, trusted)
+        return Sender(_plain(address), scheme.encode(), self._dropped[trusted], trusted)
 
     def _trusts(self, address: str | None) -> bool:
         if address is None:
@@ -61,6 +62,7 @@ class Forwarding:
         return any(one in network for network in self._trusted)
 
 
+@lru_cache(maxsize=4096)
 def _plain(address: str | None) -> bytes:
     """Return an address as text; IPv4 as such also where a socket of both families shows it as IPv6."""
     if address is None:

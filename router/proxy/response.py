@@ -34,6 +34,7 @@ class Response:
         "bare_bytes",
         "begun",
         "bodyless",
+        "chunk",
         "complete",
         "failure",
         "headers",
@@ -58,6 +59,7 @@ class Response:
         self.patience: Patience | None = None
         self.waiter: Waiter | None = None
         self.pump: Callable[[], None] | None = None
+        self.chunk: Callable[[bytes], bool] | None = None
 
     async def read(self) -> bytes:
         """Return all of the body that has come since the last read as one piece; b"" = complete.
@@ -88,14 +90,24 @@ class Response:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def attend(self, pump: Callable[[], None]) -> None:
-        """Have `pump` called whenever something has changed, and now for what has come already."""
+    def attend(self, pump: Callable[[], None], chunk: Callable[[bytes], bool] | None = None) -> None:
+        """Have `pump` called whenever something has changed, and now for what has come already.
+
+        `chunk` is asked first, with what has been read between two chunks and not been parsed: it returns
+        whether that is a whole chunk and it has dealt with it. Not while times are taken.
+        """
         self.pump = pump
         self._connection.drained()
-        if self.patience is not None:
+        if self.patience is None:
+            self.chunk = chunk
+        else:
             self.patience.wait()
         if self.pieces:
             pump()
+
+    def leave(self) -> None:
+        """Have nobody called any more."""
+        self.pump = self.chunk = None
 
     def wait(self) -> Waiter:
         """Return what the connection wakes when something has changed."""
