@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -30,6 +31,9 @@ MOST_RANKS = 1024
 MOST_BLOCK_TOKENS = 1 << 20
 
 _HOST = re.compile(r"[a-z0-9._~-]+|[0-9a-f:.]*:[0-9a-f:.]*(%[a-z0-9._~-]+)?")
+# What ends in a number is an address (WHATWG URL, 3.5): 0177.0.0.1, 127.1 and 0x7f000001 are all 127.0.0.1,
+# and a worker has one name.
+_NUMBER = re.compile(r"(^|\.)(0x[0-9a-f]*|[0-9]+)\.?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +195,20 @@ def _url(value: object) -> str:
         raise _wrong(value, "url", f"{expected}, the port from 1 to 65535", value) from None
     if parts.netloc.endswith(":") or port == 0:
         raise _wrong(value, "url", f"{expected}, the port from 1 to 65535", value)
-    if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(parts.hostname or ""):
+    host = parts.hostname or ""
+    if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host):
         raise _wrong(value, "url", expected, value)
+    if _NUMBER.search(host) and not _is_ipv4(host):
+        raise _wrong(value, "url", "an IPv4 address as four decimal numbers", value)
     return value
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        IPv4Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _wrong(url: object, name: str, expected: str, given: object) -> ConfigError:

@@ -54,6 +54,19 @@ def test_the_host_of_an_ipv6_url_has_no_brackets() -> None:
 
 
 @pytest.mark.parametrize(
+    "host", ["0177.0.0.1", "127.1", "2130706433", "0x7f.1", "0x", "10.0.0.256", "10.0.0.1."]
+)
+def test_an_address_has_one_spelling(host: str) -> None:
+    with pytest.raises(ConfigError, match="url: expected an IPv4 address as four decimal numbers"):
+        parse_worker(f"http://{host}:8000")
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "gpu1", "gpu.1a", "1gpu", "0xgpu", "[::1]", "a.b-1"])
+def test_names_with_numbers_are_names(host: str) -> None:
+    assert parse_worker(f"http://{host}:8000").url == f"http://{host}:8000"
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "",
