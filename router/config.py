@@ -1,7 +1,7 @@
 """Everything an operator can set, in one table.
 
 The fields of `Config` are that table: each carries its type, its default, how its text is read, its unit and
-its line of help. The command line, the environment (`KV_ROUTER_*`), the YAML file and the README's reference
+its line of help. The command line, the environment (`KV_ROUTER_*`), the YAML file and the reference in docs
 are all driven by it, so a setting is added in one place. Flags beat the environment, which beats the file;
 a wrong value is an error also where a stronger one would hide it.
 """
@@ -700,7 +700,7 @@ def read_settings(path: str) -> dict[str, Given]:
 
 
 def flag_table() -> str:
-    """Return the reference of flags and variables as a Markdown table, for the README."""
+    """Return the reference of flags and variables as a Markdown table, for docs/options.md."""
     rows = [("Flag", "Variable", "Default", "Expected", "Meaning"), ("---",) * 5]
     rows += [
         (

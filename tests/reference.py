@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
-TABLES = {"flags": flag_table}
 PAGES: dict[Path, dict[str, Callable[[], str]]] = {
-    README: TABLES,
+    ROOT / "docs" / "options.md": {"flags": flag_table},
     ROOT / "docs" / "metrics.md": {"metrics": metric_table},
     ROOT / "docs" / "alerts.md": {"alerts": alert_table},
 }

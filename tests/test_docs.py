@@ -9,17 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
-from router.config import ALL_OPTIONS, OPTIONS
+from router.cli import commands
+from router.config import OPTIONS
 from tests.deploy.programs import program
 from tests.deploy.values import CHART, DEPLOY
 from workers.cli import cli as kv_workers
 
 ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
-FLAGS = {option.flag for option in ALL_OPTIONS}
+README = ROOT / "README.md"
+DOCS = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS: dict[str, click.Group] = {"kv-router": commands(), "kv-workers": kv_workers}
 # What a document's commands may take on a machine that has much else to do.
 MOST_SECONDS = 110
 
@@ -66,43 +69,78 @@ def environment() -> dict[str, str]:
     return kept | {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT)}
 
 
+def flags(command: click.Command) -> set[str]:
+    """Return the flags of a command, and of those that it has."""
+    context = click.Context(command)
+    names = command.list_commands(context) if isinstance(command, click.Group) else []
+    below = [command.get_command(context, name) for name in names] if isinstance(command, click.Group) else []
+    own = {flag for each in command.params if isinstance(each, click.Option) for flag in each.opts}
+    return own.union(*(flags(each) for each in below if each is not None))
+
+
+FLAGS = {name: flags(program) for name, program in PROGRAMS.items()}
+
+
+def asked(words: list[str]) -> click.Command | None:
+    """Return the command of ours that a shell's words begin with. A command that is not there is KeyError."""
+    command: click.Command | None = PROGRAMS.get(words[0]) if words else None
+    for word in words[1:]:
+        if not isinstance(command, click.Group) or word.startswith("-"):
+            break
+        command = command.get_command(click.Context(command), word)
+        if command is None:
+            raise KeyError(" ".join(words))
+    return command
+
+
 @pytest.mark.parametrize("path", DOCS, ids=names)
 def test_flags_in_commands_are_there(path: Path) -> None:
     for block in blocks(path, "sh run") + blocks(path, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
-            command = line.split()
-            given = {word.partition("=")[0] for word in command if word.startswith("--")}
-            if command[:2] == ["kv-router", "serve"]:
-                assert given <= FLAGS
-            if command[:1] == ["kv-workers"]:
-                assert given <= {opt for each in kv_workers.commands[command[1]].params for opt in each.opts}
+            for part in line.partition("#")[0].split("|"):
+                words = part.split()
+                given = {word.partition("=")[0] for word in words if word.startswith("--")}
+                command = asked(words)
+                assert command is None or given <= {*flags(command), "--help"}, part
 
 
 # Those of metrics and alerts are held against the table of metrics instead (tests/monitoring).
-@pytest.mark.parametrize(
-    "path", [path for path in DOCS if path.stem not in {"alerts", "metrics", "records"}], ids=names
-)
+@pytest.mark.parametrize("path", [path for path in DOCS if path.stem not in {"alerts", "metrics"}], ids=names)
 def test_flags_and_settings_in_the_text_are_there(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     ours = re.findall(r"^\|[^|]*\| (.*) \|$", text, re.MULTILINE) if path.stem == "migrating" else [text]
     for part in ours:
-        named = set(re.findall(r"`(--[a-z][a-z-]+)", part))
+        named = set(re.findall(r"`(?:kv-router [a-z ]*)?(--[a-z][a-z-]+)", part))
         foreign = {"--enable-prompt-tokens-details", "--enable-cache-report", "--page-size"}
         foreign |= {"--data-parallel-size", "--dp-size", "--build-arg"}
-        assert named - foreign <= FLAGS
-        settings = set(re.findall(r"`([a-z]+_[a-z_]+)[:`]", part)) - {
-            "cached_tokens",
-            "cache_salt",
-            "in_place",
-        }
-        known = set(OPTIONS) | {"least_tokens", "least_requests", "power_of_two", "round_robin"}
-        assert {name for name in settings if not name.startswith("kv_router_")} <= known
+        assert named - foreign <= set().union(*FLAGS.values())
+
+
+SETTING = re.compile(r"`([a-z]+_[a-z_]+): ?[^`]*`|`([a-z]+_[a-z_]+)`")
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "tuning", "first-router", "options"])
+def test_settings_of_a_file_in_the_text_are_there(name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    named = {first or second for first, second in SETTING.findall(text)}
+    policies = {"least_tokens", "least_requests", "power_of_two", "round_robin"}
+    assert {each for each in named if not each.startswith("kv_router_")} <= {*OPTIONS, *policies}
 
 
 @pytest.mark.parametrize("path", DOCS, ids=names)
 def test_links_lead_somewhere(path: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
-        assert link.startswith("https://") or (path.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+        if not link.startswith("https://"):
+            file, _, anchor = link.partition("#")
+            target = path.parent / file if file else path
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the names of a page's headings in links."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_what_is_said_of_the_deployment_is_there() -> None:
