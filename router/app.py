@@ -67,9 +67,10 @@ if TYPE_CHECKING:
     import grpc
     from fastapi import FastAPI
 
-    from router.config import Config, Flags
+    from router.config import Config
     from router.fleet.discovery.wanted import Source
     from router.fleet.fleet import Fleet
+    from router.layers import Flags
     from router.observe.rows import WorkerRow
     from router.share.seat import Seat
 

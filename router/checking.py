@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from router.config import OPTIONS, Config, check_workers, read_layer, read_settings
+from router.config import OPTIONS, Config
 from router.errors import ConfigError
 from router.front import check_routes
+from router.layers import check_workers, read_layer, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

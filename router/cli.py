@@ -1,6 +1,6 @@
 """The command line: what was typed becomes a `Config`, and what is wrong becomes one line and exit code 2.
 
-Values are read in `router.config`, not by click, so that a flag, a variable and a file say the same about the
+Values are read in `router.layers`, not by click, so that a flag, a variable and a file say the same about the
 same mistake. Nothing of the service is imported before there is something to serve.
 """
 
@@ -16,8 +16,9 @@ from router import __version__
 from router.cli_config import config_commands
 from router.cli_health import health_command
 from router.commands.listed import operator_commands
-from router.config import ALL_OPTIONS, load
+from router.config import ALL_OPTIONS
 from router.errors import CommandFailed, ConfigError
+from router.layers import load
 from router.records.commands import record_commands
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from router.config import OPTIONS, given_values
+from router.config import OPTIONS
 from router.errors import ConfigError
+from router.layers import given_values
 
 _SECONDS = 3.0
 _OK = 200

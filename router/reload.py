@@ -10,15 +10,17 @@ import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from router.config import OPTIONS, config_path, load
+from router.config import OPTIONS
 from router.errors import ConfigError
 from router.front import check_routes
+from router.layers import config_path, load
 from router.watched import settled, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from router.config import Config, Flags
+    from router.config import Config
+    from router.layers import Flags
     from router.live import Live
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from router.config import FILE_VERSION, OPTIONS
+from router.config import OPTIONS
+from router.layers import FILE_VERSION
 from router.live import LIVE
 
 if TYPE_CHECKING:

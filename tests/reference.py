@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from router.config import flag_table
 from router.observe.table import metric_table
 from router.schema import schema_text
 from tests.deploy.values import VALUES_SCHEMA, values_schema_text
 from tests.monitoring.grafana import dashboard
 from tests.monitoring.page import alert_table
+from tests.options import option_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent
 PAGES: dict[Path, dict[str, Callable[[], str]]] = {
-    ROOT / "docs" / "options.md": {"flags": flag_table},
+    ROOT / "docs" / "options.md": {"options": option_tables},
     ROOT / "docs" / "metrics.md": {"metrics": metric_table},
     ROOT / "docs" / "alerts.md": {"alerts": alert_table},
 }

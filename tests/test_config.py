@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,10 +10,11 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from router.config import ALL_OPTIONS, OPTIONS, Config, load
+from router.config import ALL_OPTIONS, OPTIONS, SECTIONS, Config
 from router.core.cost import POLICIES, Weights
 from router.errors import ConfigError
 from router.fleet.spec import parse_worker
+from router.layers import load
 from router.proxy.route_limits import RouteLimits
 from router.setting import Given
 
@@ -52,6 +54,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_nothing_but_a_worker_is_needed() -> None:
     assert load({"workers": (URL,)}, {}) == Config(workers=(parse_worker(URL),))
+
+
+def test_every_field_has_its_setting_in_one_section_and_the_same_order() -> None:
+    assert [field.name for field in fields(Config)] == list(OPTIONS)
+    assert sum(map(len, SECTIONS.values())) == len(OPTIONS)
 
 
 def test_the_weights_are_by_default_those_of_the_policy() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from router.config import CONFIG_FILE, OPTIONS, load
+from router.config import CONFIG_FILE, OPTIONS
+from router.layers import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -25,7 +25,8 @@ from router.share.line import Line
 from router.share.seat import Seat, send
 
 if TYPE_CHECKING:
-    from router.config import Config, Flags
+    from router.config import Config
+    from router.layers import Flags
 
 # In seconds. A process that has run so long and dies is started at once.
 _FIRST_PAUSE, _LONGEST_PAUSE, _RUN_WELL = 0.1, 5.0, 10.0

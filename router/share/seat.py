@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from router.api.keys import Keys
-    from router.config import Config, Flags
+    from router.config import Config
+    from router.layers import Flags
 
 _LENGTH = 4
 

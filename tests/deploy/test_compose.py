@@ -9,7 +9,7 @@ import compose_spec
 import pytest
 import yaml
 
-from router.config import load
+from router.layers import load
 from tests.deploy.dockerfile import only, stages, words
 from workers.cli import cli as kv_workers
 

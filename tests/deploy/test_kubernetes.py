@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from router.checking import mistakes
-from router.config import load
+from router.layers import load
 from router.observe.table import metric_table
 from tests.deploy.dockerfile import only, stages
 from tests.deploy.rendering import BASE, COMPONENTS, PARTS, files, objects

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.config import load
+from router.layers import load
 from tests.deploy.programs import program
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from router.config import OPTIONS, Config, load
+from router.config import OPTIONS, Config
 from router.derived import capacity_of
 from router.errors import ConfigError
 from router.fleet.spec import parse_worker
+from router.layers import load
 from router.listening import bind_together, listen, shown
 
 WORKER = (parse_worker("http://a:1"),)
