@@ -77,10 +77,6 @@ class Peers:
         self._sums: defaultdict[Name, list[int]] = defaultdict(lambda: [0, 0])
         self._looked: dict[Name, _Looked] = {}
 
-    def senders(self, router: str = "") -> list[str]:
-        """Return who is heard now: those of one router, or all."""
-        return [name for name, peer in self._peers.items() if not router or peer.router == router]
-
     def routers(self) -> set[str]:
         """Return the routers that are heard now."""
         return {peer.router for peer in self._peers.values()}

@@ -150,7 +150,7 @@ def test_a_peer_that_leaves_or_is_silent_counts_nothing(leaves: bool) -> None:
         assert here.tick(later=AGE_SECONDS + 0.1) == []  # it was itself asleep
         assert here.tick(later=AGE_SECONDS + 0.2) == ["b"]
     assert load(here.first) == (7, 1)
-    assert here.peers.senders() == []
+    assert here.peers.routers() == set()
     own.close()
     assert load(here.first) == (0, 0)
 
@@ -247,8 +247,9 @@ def test_loads_of_other_routers_are_told_apart_from_those_of_siblings() -> None:
         here.hear(side.changes())
     assert load(here.first) == (20, 2)
     assert here.peers.load_of(here.ranks, "r") == (10, 1)
-    assert (here.peers.routers(), here.peers.senders("other")) == ({"r", "other"}, ["c"])
+    assert here.peers.routers() == {"r", "other"}
     here.peers.forget("c")
+    assert here.peers.routers() == {"r"}
     assert load(here.first) == (10, 1)
 
 
@@ -261,6 +262,7 @@ def test_bytes_that_are_no_message_are_refused(payload: bytes) -> None:
 
 NUMBERS = st.integers(0, 1 << 40)
 TIMES = st.floats(allow_nan=False, allow_infinity=False)
+SENDERS = ("b", "c", "d")
 URLS = st.sampled_from([*NAMES, "http://nobody:1"])
 KEYS = st.builds(
     RankKeys,
@@ -273,7 +275,7 @@ HOSTILE = st.builds(
     Said,
     st.just(VERSION),
     st.sampled_from(["r", "other"]),
-    st.sampled_from(["b", "c", "d"]),
+    st.sampled_from(SENDERS),
     NUMBERS | st.integers(0, 5),
     TIMES | st.floats(-1, 1),
     NUMBERS | st.integers(0, 3),
@@ -295,7 +297,7 @@ def test_whatever_peers_say_nothing_is_left_of_it_when_they_are_gone(
     for said, now, same_clock in messages:
         here.peers.hear(decode(encoded(said)), now, same_clock=same_clock)
         assert all(min(rank.load.peer_tokens, rank.load.peer_requests) >= 0 for rank in here.ranks.values())
-    for sender in here.peers.senders():
+    for sender in SENDERS:
         here.peers.forget(sender)
     assert [load(rank) for rank in here.ranks.values()] == [(7, 1), (0, 0)]
     own.close()
