@@ -11,17 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from router.config import Config
-    from router.core.breaker import BreakerRules
+    from router.derived import Rules
     from router.engines.description import Description
     from router.fleet.parts import Parts
-    from router.proxy.limits import Limits
     from router.proxy.upstream import Upstream
 
 
 def fleet_of(
     config: Config,
-    limits: Limits,
-    breaker_rules: BreakerRules,
+    rules: Rules,
     *,
     prepare: Callable[[Description, Upstream], Awaitable[None]],
     connect: Callable[..., Upstream],
@@ -30,7 +28,7 @@ def fleet_of(
     """Return the fleet; needs a running loop. For the rest see `Fleet`."""
     return Fleet(
         config.workers,
-        upstream_limits=limits,
+        upstream_limits=rules.limits,
         view_limits=ViewLimits(
             predicted_ttl=config.predicted_ttl_seconds,
             approximate_ttl=config.approximate_ttl_seconds,
@@ -42,6 +40,6 @@ def fleet_of(
         load_seconds=config.load_seconds,
         prepare=prepare,
         connect=connect,
-        breaker=breaker_rules,
+        breaker=rules.breaker,
         parts=parts,
     )

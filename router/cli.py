@@ -101,7 +101,7 @@ def _serve(**typed: str | tuple[str, ...] | None) -> None:
         from router.share.processes import run as run_processes  # noqa: PLC0415 - see above
 
         sys.exit(run_processes(config, flags))
-    from router.app import run  # noqa: PLC0415 - see above
+    from router.service import run  # noqa: PLC0415 - see above
 
     run(config, flags)
 

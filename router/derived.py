@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.api.admission import Capacity
@@ -11,6 +12,20 @@ from router.proxy.limits import Limits
 
 if TYPE_CHECKING:
     from router.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Objects that many share, and that change in place when settings do (`live`)."""
+
+    weights: Weights
+    limits: Limits
+    breaker: BreakerRules
+
+
+def rules_of(config: Config) -> Rules:
+    """Return what is shared."""
+    return Rules(weights_of(config), limits_of(config), breaker_rules_of(config))
 
 
 def limits_of(config: Config) -> Limits:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
-from router.derived import breaker_rules_of, capacity_of, limits_of, weights_of
+from router.derived import capacity_of, rules_of
 from router.observe import logs
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from router.api.retries import Retries
     from router.config import Config
     from router.core.breaker import BreakerRules
-    from router.core.cost import Weights
+    from router.derived import Rules
     from router.fleet.discovery.discovery import Discovery
     from router.fleet.membership import Membership
     from router.front import Front
@@ -70,9 +70,7 @@ LIVE = frozenset(
 class Live:
     """The parts, and which of the router's processes they are in."""
 
-    weights: Weights
-    limits: Limits
-    breaker_rules: BreakerRules
+    rules: Rules
     retries: Retries
     admission: Admission
     membership: Membership
@@ -87,11 +85,11 @@ class Live:
 
     def take(self, config: Config) -> None:
         """Take up all settings that are `LIVE`; requests under way keep the time limits they began with."""
-        new = weights_of(config)
-        for name in new.__struct_fields__:
-            setattr(self.weights, name, getattr(new, name))
-        _become(self.limits, limits_of(config))
-        _become(self.breaker_rules, breaker_rules_of(config))
+        new = rules_of(config)
+        for name in new.weights.__struct_fields__:
+            setattr(self.rules.weights, name, getattr(new.weights, name))
+        _become(self.rules.limits, new.limits)
+        _become(self.rules.breaker, new.breaker)
         self.retries.adjust(most=config.retries, share=config.retry_share, floor=config.retry_floor)
         self.admission.resize(capacity_of(config, self.index))
         self.membership.drain_seconds = config.drain_seconds

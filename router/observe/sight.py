@@ -10,7 +10,6 @@ from router.observe.rows import ShareRow, WorkerRow, workers_json
 if TYPE_CHECKING:
     from router.observe.exposition import Exposition
 
-Rows = Callable[[], list[WorkerRow]]
 Share = Callable[[], ShareRow | None]
 
 
@@ -30,9 +29,8 @@ class Sight(Protocol):
 class OwnSight:
     """A router of one process shows what that sees."""
 
-    def __init__(self, exposition: Exposition, rows: Rows, share: Share) -> None:
+    def __init__(self, exposition: Exposition, share: Share) -> None:
         self._exposition = exposition
-        self._rows = rows
         self._share = share
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
@@ -41,7 +39,7 @@ class OwnSight:
 
     async def workers(self) -> bytes:
         """See `Sight`."""
-        return workers_json(self._rows(), self._share())
+        return workers_json(await self.rows(), self._share())
 
     async def rows(self) -> list[WorkerRow]:
         """See `Sight`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from router.assembly import fleet_of
-from router.derived import breaker_rules_of, limits_of
+from router.derived import rules_of
 from router.front import Front
 from router.observe import logs
 from router.proxy.upstream import Upstream
@@ -39,8 +39,7 @@ async def _record(config: Config, front: Front, witness: Witness) -> None:
         loop.add_signal_handler(number, stop.set)
     fleet = fleet_of(
         config,
-        limits_of(config),
-        breaker_rules_of(config),
+        rules_of(config),
         prepare=_prepare,
         connect=partial(Upstream, tls=front.worker_tls, key=config.worker_api_key),
         parts=witness.parts,

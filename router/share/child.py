@@ -18,7 +18,7 @@ def main() -> NoReturn:
         seat = receive(line)
     except EOFError:
         sys.exit(0)
-    from router.app import run  # noqa: PLC0415 - the parent may have gone before it is worth the while
+    from router.service import run  # noqa: PLC0415 - the parent may have gone before it is worth the while
 
     try:
         run(seat.settings(), seat.flags, seat, line)

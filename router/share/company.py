@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from router.fleet.membership import Membership
     from router.observe.exposition import Exposition
     from router.observe.rows import WorkerRow
-    from router.observe.sight import Rows
     from router.share.address import Address
     from router.share.channel import Channel
     from router.share.team import Team
@@ -67,20 +66,19 @@ class Company:
             Alone(self._fleet, membership) if self._team is None else self._team.crew(self._fleet, membership)
         )
 
-    def sight(self, exposition: Exposition, rows: Rows) -> Sight:
+    def sight(self, exposition: Exposition) -> Sight:
         """Return who shows what there is to see."""
         if self._team is None:
-            return OwnSight(exposition, rows, self.share)
-        return self._team.sight(exposition, rows, self.share)
+            return OwnSight(exposition, self.share)
+        return self._team.sight(exposition, self.share)
 
-    def with_others(self, rows: list[WorkerRow]) -> list[WorkerRow]:
-        """Return the rows of workers with what other routers have there."""
+    def with_others(self, row: WorkerRow) -> WorkerRow:
+        """Return the row of a worker with what other routers have there."""
         if self._channel is not None and self.sharing is not None:
+            names = [(name_of(row.url), rank.rank) for rank in row.ranks]
             peers, own = self.sharing.peers, self.sharing.telling.router
-            for row in rows:
-                names = [(name_of(row.url), rank.rank) for rank in row.ranks]
-                row.peers_tokens, row.peers_requests = peers.load_of(names, own)
-        return rows
+            row.peers_tokens, row.peers_requests = peers.load_of(names, own)
+        return row
 
     def share(self) -> ShareRow | None:
         """Return what there is to see of --share, None without it."""

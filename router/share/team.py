@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from router.fleet.spec import WorkerSpec
     from router.fleet.worker import Worker
     from router.observe.exposition import Exposition
-    from router.observe.sight import Rows, Share
+    from router.observe.sight import Share
     from router.reload import Reload
     from router.share.doors import Listener
     from router.share.seat import Seat
@@ -103,10 +103,10 @@ class Team:
         self._crew = TeamCrew(self._line, fleet, membership, allowed)
         return self._crew
 
-    def sight(self, exposition: Exposition, rows: Rows, share: Share) -> TeamSight:
+    def sight(self, exposition: Exposition, share: Share) -> TeamSight:
         """Return who shows what all processes see."""
         assert self._line is not None  # noqa: S101 - it has joined
-        self._sight = TeamSight(self._line, self.seat.index, exposition, rows, share)
+        self._sight = TeamSight(self._line, self.seat.index, exposition, share)
         return self._sight
 
     async def start(self) -> None:
@@ -251,16 +251,15 @@ class TeamCrew:
 class TeamSight:
     """A `Sight` of several processes; of those that do not answer in time, what is known of them."""
 
-    def __init__(self, line: Line, index: int, exposition: Exposition, rows: Rows, share: Share) -> None:
+    def __init__(self, line: Line, index: int, exposition: Exposition, share: Share) -> None:
         self._line = line
         self._index = index
         self._exposition = exposition
-        self._rows = rows
         self._share = share
 
     async def own(self, what: str) -> Figures | list[WorkerRow]:
         """Return what this process has to show of one kind."""
-        return await self._exposition.figures() if what == "figures" else self._rows()
+        return await (self._exposition.figures() if what == "figures" else self._exposition.rows())
 
     async def metrics(self, accept: str) -> tuple[bytes, str]:
         """See `Sight`."""
@@ -273,14 +272,11 @@ class TeamSight:
 
     async def workers(self) -> bytes:
         """See `Sight`."""
-        return workers_json(await self._together(self._rows()), self._share())
+        return workers_json(await self.rows(), self._share())
 
     async def rows(self) -> list[WorkerRow]:
         """See `Sight`."""
-        return await self._together(await self._exposition.rows())
-
-    async def _together(self, own: list[WorkerRow]) -> list[WorkerRow]:
-        rows = {self._index: own}
+        rows = {self._index: await self._exposition.rows()}
         try:
             rows |= _ROWS.decode(await _ask(self._line, "rows", None, SHOW_SECONDS))
         except RouterError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,28 @@ async def test_two_routers_see_each_others_load_and_do_without_when_they_cannot(
         for task in streams:
             task.cancel()
         await all_see((one, two), 0)
+
+
+async def test_who_watches_sees_what_other_routers_have_there() -> None:
+    async with replicas() as (_, (one, two)):
+        streams = [
+            asyncio.create_task(ask(str(client.base_url), prompt=[7], max_tokens=100_000))
+            for client in (one, two, two)
+        ]
+        for client, others in ((one, 2), (two, 1)):
+            await until_awaited(partial(watches, client, others), f"{others} requests of the other router")
+        for task in streams:
+            task.cancel()
+
+
+async def watches(client: httpx2.AsyncClient, requests: int) -> bool:
+    """Whether GET /watch shows so many requests of other routers."""
+    async with client.stream("GET", "/watch") as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                rows = json.loads(line[6:])["workers"]
+                return bool(sum(row["peers_requests"] for row in rows) == requests)
+    return False
 
 
 async def all_see(clients: Iterable[httpx2.AsyncClient], requests: int) -> None:
