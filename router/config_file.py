@@ -75,19 +75,21 @@ def _pairs(path: str, node: yaml.MappingNode) -> dict[str, yaml.Node]:
 
 def _value(path: str, node: yaml.Node, key: str) -> str | dict[str, str] | list[Given]:
     if isinstance(node, yaml.SequenceNode):
-        return [Given(f"{_place(path, item)}: {key}", _item(path, item)) for item in node.value]
-    return _item(path, node)
+        return [Given(f"{_place(path, item)}: {key}", _item(path, item, f": {key}")) for item in node.value]
+    return _item(path, node, f": {key}")
 
 
-def _item(path: str, node: yaml.Node) -> str | dict[str, str]:
+def _item(path: str, node: yaml.Node, within: str = "") -> str | dict[str, str]:
+    """Return a value, or an item of a list; `within` names the key that it belongs to."""
     if isinstance(node, yaml.MappingNode):
-        return {key: _text(path, value) for key, value in _pairs(path, node).items()}
-    return _text(path, node)
+        pairs = _pairs(path, node).items()
+        return {key: _text(path, value, f"{within}: {key}") for key, value in pairs}
+    return _text(path, node, within)
 
 
-def _text(path: str, node: yaml.Node) -> str:
+def _text(path: str, node: yaml.Node, within: str) -> str:
     if not isinstance(node, yaml.ScalarNode):
-        raise ConfigError(f"{_place(path, node)}: expected a single value, got {_kind(node)}")
+        raise ConfigError(f"{_place(path, node)}{within}: expected a single value, got {_kind(node)}")
     return str(node.value)
 
 

@@ -191,8 +191,8 @@ PORT = "expected a whole number from 0 to 65535, got"
             f"workers: {URL}",
             f"router.yaml:1: workers: expected a list of URL[,setting=value...], got '{URL}'",
         ),
-        ("workers:\n- [a]", "router.yaml:2: expected a single value, got a list"),
-        ("workers:\n- url: {a: b}", "router.yaml:2: expected a single value, got a mapping"),
+        ("workers:\n- [a]", "router.yaml:2: workers: expected a single value, got a list"),
+        ("workers:\n- url: {a: b}", "router.yaml:2: workers: url: expected a single value, got a mapping"),
         (
             "probe_seconds: .nan",
             "router.yaml:1: probe_seconds: expected a number from 0.05 to 3600 seconds, got '.nan'",
@@ -202,6 +202,14 @@ PORT = "expected a whole number from 0 to 65535, got"
 )
 def test_a_wrong_file_is_refused_by_line_and_key(path: Path, file: str, message: str) -> None:
     assert refusal(path, file) == message
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("value", ["[[1]]", "[{a: [1]}]", "{a: {b: 1}}", "[&a [*a]]", '"\\e[31m\\n\\0"'])
+def test_a_value_of_a_wrong_shape_is_one_line_with_its_key(path: Path, name: str, value: str) -> None:
+    message = refusal(path, f"{name}: {value}")
+    assert message.startswith(f"router.yaml:1: {name}: ")
+    assert message.isprintable()
 
 
 def test_a_wrong_worker_is_refused_where_it_stands(path: Path) -> None:
