@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -44,13 +44,14 @@ def admin_routes(fleet: Fleet, crew: Crew, key: str) -> APIRouter:
     async def control_fleet(action: str, request: Request) -> Response:
         """Pause, continue, flush or update_weights on every worker."""
         workers = list(fleet.workers.values())
-        return _answer(await control_all(workers, _action(action), await _body(request), crew.tell))
+        return _answer(await control_all(workers, _action(action, ACTIONS), await _body(request), crew.tell))
 
     @routes.post("/workers/{name:path}/{action}")
     async def control_worker(name: str, action: str, request: Request) -> Response:
         """The same on one worker, named by its URL, with or without the scheme."""
         workers = [_named(fleet, name)]
-        return _answer(await control_all(workers, _action(action), await _body(request), crew.tell))
+        known = (*ACTIONS, *_OF_MEMBERSHIP)
+        return _answer(await control_all(workers, _action(action, known), await _body(request), crew.tell))
 
     @routes.post("/weight_sync")
     async def weight_sync(request: Request) -> Response:
@@ -112,7 +113,9 @@ def _seconds(request: Request) -> float | None:
     text = request.query_params.get("seconds")
     if text is None or re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
         return None if text is None else float(text)
-    raise BadRequest(f"seconds: expected a number, got {text!r:.60}", param="seconds")
+    raise BadRequest(
+        f"seconds: expected a number of seconds, from 0 to 999999, got {text!r:.60}", param="seconds"
+    )
 
 
 def _answer(results: dict[str, Result]) -> Response:
@@ -130,12 +133,11 @@ def _shown(result: Result) -> Result:
     return shown if steps is None else shown | {"steps": {name: _shown(step) for name, step in steps.items()}}
 
 
-def _action(name: str) -> Action:
+def _action(name: str, known: Iterable[str]) -> Action:
     for action in ACTIONS:
         if action == name:
             return action
-    known = ", ".join((*ACTIONS, *_OF_MEMBERSHIP))
-    raise BadRequest(f"action: expected one of {known}, got {name!r:.60}", param="action")
+    raise BadRequest(f"action: expected one of {', '.join(known)}, got {name!r:.60}", param="action")
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -335,6 +335,10 @@ async def test_a_wrong_worker_is_refused_with_the_field_at_fault() -> None:
         assert (await client.post("/admin/workers", content=added, headers=BEARER)).status_code == 409
         wrong = await client.delete("/admin/workers/127.0.0.1:1?seconds=-1", headers=BEARER)
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "seconds")
+        assert "expected a number of seconds, from 0 to" in wrong.json()["error"]["message"]
+        for place, names in (("fleet", False), ("workers/127.0.0.1:1", True)):
+            wrong = await client.post(f"/admin/{place}/explode", headers=BEARER)
+            assert ("undrain" in wrong.json()["error"]["message"]) is names  # of one worker only
 
 
 async def test_a_redirect_is_never_followed() -> None:
