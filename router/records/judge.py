@@ -22,7 +22,7 @@ from router.core.rank import Rank
 from router.core.view import View
 from router.pairs.choice import DECODE, decode_policy
 from router.records import entries
-from router.records.rerun import policy_of, prompt_keys, request_of, weights_of
+from router.records.revived import policy_of, prompt_keys, request_of, weights_of
 
 if TYPE_CHECKING:
     from router.core.cost import Policy

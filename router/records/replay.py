@@ -12,10 +12,13 @@ from router.records.entries import Row, Session
 from router.records.format import RecordError
 from router.records.judge import Judge, Judged
 from router.records.reader import Stored, sessions
-from router.records.rerun import Difference, Rerun, policy_of
+from router.records.rerun import Rerun
+from router.records.revived import policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from router.records.differences import Difference
 
 # Differences shown to people; JSON has more of them.
 _SHOWN = 20

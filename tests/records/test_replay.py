@@ -18,8 +18,8 @@ from tests.records.made import batch, live, part, prompt, ranked, session, store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from router.records.differences import Difference
     from router.records.entries import Entry
-    from router.records.rerun import Difference
 
 HELD = list(range(20))
 
