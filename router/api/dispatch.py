@@ -8,21 +8,19 @@ anything lately. Whatever ends a request, its load leaves the ledger.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.api.admission import priority
 from router.api.answers import routed
-from router.api.eligible import computing, fitting, has_pinned, nobody, pinned, unspared, with_room
+from router.api.books import Books
+from router.api.chooser import Chooser
+from router.api.eligible import computing, nobody, unspared, with_room
 from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
 from router.api.picking import Pick
 from router.api.refusal import Refused, weigh
 from router.api.tempo import begun, ended
-from router.core.cost import choose
-from router.core.decide import gather, make_keys
 from router.errors import OutOfDescriptors, UpstreamFailed, UpstreamTimeout
 from router.proxy.headers import laid_over
 from router.proxy.relay import relay
@@ -35,12 +33,11 @@ if TYPE_CHECKING:
     from router.api.exchange import Exchange
     from router.api.planner import Plan, Planner
     from router.api.retries import Retries
-    from router.core.accounts import Accounts, Entry
+    from router.core.accounts import Accounts
     from router.core.facts import Candidate
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
-    from router.observe.story import Story
     from router.pairs.choice import Judge
     from router.proxy.headers import Field
 
@@ -68,11 +65,10 @@ class Dispatcher:
         self._admission = admission
         self._metrics = metrics
         self._feedback = Feedback(fleet, planner, metrics)
-        self._weights = judge.weights
         self._retries = retries
         self._rng = judge.rng
-        self._accounts = accounts
-        self._clock = asyncio.get_running_loop().time
+        self._chooser = Chooser(fleet, metrics, judge, admission)
+        self._books = Books(accounts)
         self._pairs = PairDispatcher(
             fleet,
             metrics,
@@ -90,13 +86,13 @@ class Dispatcher:
             await self._paired(plan, exchange)
             return
         admission, model = self._admission, plan.route.model
-        ranks = admission.take(model, self._eligible(plan, _NONE) or await self._coming(plan))
+        ranks = admission.take(model, self._chooser.eligible(plan, _NONE) or await self._chooser.coming(plan))
         if ranks is None:
-            look = partial(self._look, plan)
+            look = partial(self._chooser.look, plan)
             paused = partial(self._fleet.is_paused, plan.request.model)
             ranks = await admission.wait(model, priority(exchange.cycle.headers), look, paused)
         try:
-            candidate = self._choose(plan, ranks, exchange.story)
+            candidate = self._chooser.choose(plan, ranks, exchange.story)
             await self._attempt(plan, candidate, exchange)
         except OutOfDescriptors:
             raise  # nobody else can be reached either
@@ -125,16 +121,16 @@ class Dispatcher:
         `among` returns those of some ranks that may be chosen. Raises NoWorker, QueueFull.
         """
         admission, model = self._admission, plan.route.model
-        if not self._eligible(plan, _NONE):
-            await self._coming(plan)
+        if not self._chooser.eligible(plan, _NONE):
+            await self._chooser.coming(plan)
         look = partial(self._look_among, plan, among)
         ranks = admission.take(model, look())
         if ranks is None:
             paused = partial(self._fleet.is_paused, plan.request.model)
             ranks = await admission.wait(model, priority(headers), look, paused)
         try:
-            candidate = self._choose(plan, ranks, None)
-            keys, ticket = self._enter(plan, candidate, None)
+            candidate = self._chooser.choose(plan, ranks, None)
+            keys, ticket = self._books.enter(plan, candidate, None)
         except BaseException:
             admission.leave()
             raise
@@ -143,22 +139,15 @@ class Dispatcher:
 
     def _look_among(self, plan: Plan, among: Among) -> list[Rank]:
         """Return who could take a request; raises NoWorker when those who may never could."""
-        ranks = self._look(plan)
+        ranks = self._chooser.look(plan)
         found = among(ranks)
         if ranks and not found:
             raise nobody(self._fleet, plan)
         return found
 
     def _leave_pick(self, rank: Rank, keys: Iterable[int], answered: bool) -> None:
-        self._leave(rank, keys, None, answered=answered)
+        self._books.leave(rank, keys, None, answered=answered)
         self._admission.leave()
-
-    def _look(self, plan: Plan) -> list[Rank]:
-        """Return who could take a request that waits; raises NoWorker when there will be nobody."""
-        ranks = self._eligible(plan, _NONE)
-        if not ranks and not self._fleet.route(plan.request.model).paused:
-            raise nobody(self._fleet, plan)
-        return ranks
 
     async def _retry(
         self, plan: Plan, exchange: Exchange, candidate: Candidate, failure: UpstreamFailed
@@ -178,7 +167,7 @@ class Dispatcher:
             ranks = [] if over else await self._others(plan, tried, failure)
             if not ranks or not self._retries.granted(free=failure.stale):
                 raise refused or failure
-            candidate = self._choose(plan, ranks, exchange.story)
+            candidate = self._chooser.choose(plan, ranks, exchange.story)
             try:
                 await self._attempt(plan, candidate, exchange, fresh=failure.stale)
             except UpstreamFailed as error:
@@ -196,50 +185,14 @@ class Dispatcher:
 
         After a refusal nobody who is spared: a fleet that is full must not get its requests several times.
         """
-        ranks = self._eligible(plan, tried)
+        ranks = self._chooser.eligible(plan, tried)
         if isinstance(failure, Refused):
             ranks = unspared(self._fleet, ranks)
         ranks = self._admission.room(ranks) or ranks  # rather one too many than none
         if ranks or isinstance(failure, Refused | UpstreamTimeout):
             return ranks
         await self._retries.pause(self._rng)
-        return self._eligible(plan, _NONE)
-
-    async def _coming(self, plan: Plan) -> list[Rank]:
-        """Return the ranks to choose from where there are none now: waits only while all are paused."""
-        began = perf_counter()
-        await self._fleet.wait_for(plan.request.model, self._admission.hold_seconds)
-        self._metrics.stages["wait"].observe(perf_counter() - began)
-        ranks = self._eligible(plan, _NONE)
-        if not ranks:
-            raise nobody(self._fleet, plan)
-        return ranks
-
-    def _choose(self, plan: Plan, ranks: list[Rank], story: Story | None) -> Candidate:
-        began = perf_counter()
-        make_keys(ranks, plan.prompt)
-        hashed = perf_counter()
-        facts = gather(self._fleet.index, ranks, plan.prompt, plan.wish.session)
-        matched = perf_counter()
-        policy = plan.wish.policy
-        chosen = choose(policy, facts, self._weights, self._rng)
-        metrics = self._metrics
-        metrics.decided(hashed - began, matched - hashed, perf_counter() - matched)
-        metrics.chosen(plan.route.model, policy.name, chosen.overlap_tokens, plan.prompt.count)
-        if story is not None:
-            story.chosen(policy, self._weights, facts, chosen, began)
-        return chosen
-
-    def _eligible(self, plan: Plan, tried: AbstractSet[str]) -> list[Rank]:
-        """Return the ranks that can take the request now: a worker can have changed since it was planned."""
-        fleet = self._fleet
-        route = fleet.route(plan.request.model)
-        ranks = fitting(fleet, plan, _without(route.ranks, tried))
-        for spare in route.spare:
-            if has_pinned(plan, ranks):
-                break
-            ranks = ranks + fitting(fleet, plan, _without(spare, tried))
-        return pinned(plan, ranks)
+        return self._chooser.eligible(plan, _NONE)
 
     async def _attempt(
         self, plan: Plan, candidate: Candidate, exchange: Exchange, *, fresh: bool = False
@@ -249,7 +202,7 @@ class Dispatcher:
         worker = self._fleet.worker_of(rank)
         heard = batches(worker.stream(rank.rank))
         story = exchange.story
-        keys, ticket = self._enter(plan, candidate, story)
+        keys, ticket = self._books.enter(plan, candidate, story)
         breaker = rank.breaker
         answered, sound = False, True
         trial = 0
@@ -291,25 +244,4 @@ class Dispatcher:
             ticket.close()
             if breaker.troubled:
                 worker.health.ended(trial)
-            self._leave(rank, keys, story, answered=answered)
-
-    def _enter(self, plan: Plan, candidate: Candidate, story: Story | None) -> tuple[Iterable[int], Entry]:
-        """Note the request in the predictions and in the ledger."""
-        now = self._clock()
-        accounts = self._accounts
-        keys = accounts.predict(candidate, plan.prompt, now)
-        ticket = accounts.open(candidate.rank.load, candidate.uncached_tokens, plan.prompt.count)
-        if story is not None:
-            story.sent(candidate, now)
-        return keys, ticket
-
-    def _leave(self, rank: Rank, keys: Iterable[int], story: Story | None, *, answered: bool) -> None:
-        """Take back what was predicted of a try that came to nothing."""
-        if not answered:
-            self._accounts.withdraw(rank, keys)
-        if story is not None:
-            story.over(answered=answered)
-
-
-def _without(ranks: list[Rank], tried: AbstractSet[str]) -> list[Rank]:
-    return [rank for rank in ranks if rank.worker not in tried] if tried else ranks
+            self._books.leave(rank, keys, story, answered=answered)
