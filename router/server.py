@@ -80,6 +80,9 @@ class Server(uvicorn.Server):
         self._stopping()
         if self._team is not None:
             self._team.stopping()
+        for server in self.servers:
+            server.close()
+            await server.wait_closed()  # who is being let in has to be there to be told
         await super().shutdown(sockets)
 
 

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from router import __version__
 from router.api.answers import error_answer
+from router.api.exchange import CLIENT_CLOSED_REQUEST
 from router.api.explain import Explainer
 from router.api.objects import add_object_routes
 from router.api.openapi import body_of, document
@@ -21,6 +22,7 @@ from router.fleet.fleet import Fleet
 from router.observe.sight import Sight
 from router.prompts.request import Kind
 from router.proxy.body import BodyBudget, read_body
+from router.proxy.disconnect import ClientGone
 
 _JSON = "application/json"
 
@@ -72,6 +74,10 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RouterError)
     async def refuse(_: Request, error: RouterError) -> Response:
         return error_answer(error)
+
+    @app.exception_handler(ClientGone)
+    async def leave(_: Request, __: ClientGone) -> Response:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)  # to nobody
 
     @app.exception_handler(HTTPException)
     async def refuse_http(request: Request, error: HTTPException) -> Response:

@@ -158,7 +158,7 @@ class Dispatcher:
         attempts = sends = 0
         while True:
             attempts += not failure.stale
-            sends += failure.sent and not failure.stale
+            sends += failure.sent  # a stale one, too: an engine that dies of a request looks the same
             if isinstance(failure, Refused):
                 refused = failure
             if not failure.stale:

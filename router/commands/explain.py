@@ -82,7 +82,7 @@ async def _ask(request: bytes, access: Access) -> tuple[bytes, _Explained]:
 def _decoded(body: bytes, router: Router) -> _Explained:
     try:
         return msgspec.json.decode(body, type=_Explained)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise router.stranger() from None
 
 

@@ -78,7 +78,7 @@ async def snapshots(router: Router) -> AsyncIterator[Seen]:
 def _seen(data: bytes, router: Router) -> Seen:
     try:
         return msgspec.json.decode(data, type=Seen)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise router.stranger() from None
 
 

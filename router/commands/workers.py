@@ -46,7 +46,7 @@ async def fleet_of(router: Router) -> tuple[bytes, Fleet]:
     body = await router.get("/workers")
     try:
         return body, msgspec.json.decode(body, type=Fleet)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise router.stranger() from None
 
 

@@ -62,7 +62,7 @@ def _rebuilt(
 ) -> bytes:
     try:
         values = _FIELDS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadRequest("the body is not a JSON object in UTF-8") from None
     for name in without:
         values.pop(name, None)

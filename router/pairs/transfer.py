@@ -85,5 +85,5 @@ def decode_body(body: bytes, params: bytes) -> bytes:
 def _read(half: Half, body: bytes) -> Told:
     try:
         return _TOLD.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HalfFailed(half, UpstreamFailed("the prefill worker's answer is not a JSON object")) from error

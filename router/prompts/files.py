@@ -101,7 +101,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         return msgspec.json.decode(_read_text(path), type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(f"tokenizer: {path} is not a JSON object: {error}") from None
 
 

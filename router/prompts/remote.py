@@ -88,7 +88,7 @@ async def ask(upstream: Upstream, question: dict[str, Any], seconds: float) -> b
         raise Inexact(f"the worker answers POST /tokenize with {reply.status}")
     try:
         return pack(msgspec.json.decode(reply.body, type=Tokens).tokens, "tokens")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Inexact("the worker's answer to POST /tokenize holds no token ids") from None
 
 

@@ -7,7 +7,9 @@ as the requests of all who are in: of 256 clients that came at once the last wai
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -29,7 +31,8 @@ class Acceptor:
     """Takes connections from a listening socket until closed; about 60 us each.
 
     Where the system has nothing left for one more, clients wait in its queue, and it is asked again after
-    0.1 s. With `tls` a handshake may take as long as a head (`ClientLimits.head_seconds`).
+    0.1 s. With `tls` a handshake may take as long as a head (`ClientLimits.head_seconds`). Who has been taken
+    is let in, also after `close`: were that broken off, uvloop would never tell the protocol of the end.
     """
 
     __slots__ = ("_joining", "_listening", "_loop", "_protocol", "_resting", "_tls")
@@ -39,22 +42,24 @@ class Acceptor:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listening, self._protocol, self._tls = listening, protocol, tls
-        self._joining: set[asyncio.Task[Any]] = set()
+        self._joining: dict[asyncio.Task[Any], socket] = {}
         self._resting: asyncio.TimerHandle | None = None
         self._watch()
 
     def close(self) -> None:
-        """Take no more, and close the socket; handshakes under way are broken off."""
+        """Take no more, and close the socket."""
         if self._resting is not None:
             self._resting.cancel()
         elif self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening)
         self._listening.close()
-        for task in self._joining:
-            task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when nothing is left of it."""
+        """Return when whoever has been taken is in; handshakes under way get their end from below."""
+        if self._tls is not None:
+            for client in self._joining.values():
+                with contextlib.suppress(OSError):
+                    client.shutdown(SHUT_RDWR)
         await asyncio.gather(*self._joining, return_exceptions=True)
 
     def _watch(self) -> None:
@@ -85,11 +90,11 @@ class Acceptor:
             self._protocol, client, ssl=self._tls, ssl_handshake_timeout=limit
         )
         task = self._loop.create_task(joining)
-        self._joining.add(task)
+        self._joining[task] = client
         task.add_done_callback(self._joined)
 
     def _joined(self, task: asyncio.Task[Any]) -> None:
-        self._joining.discard(task)
+        del self._joining[task]
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, OSError):  # a client may break off in any way
             self._loop.call_exception_handler({"message": "a client was not let in", "exception": error})

@@ -29,6 +29,7 @@ from router.proxy.check import LOOKED_AT, is_host, refusal_body, refusal_of
 from router.proxy.cycle import Cycle
 from router.proxy.drive import Drive
 from router.proxy.forwarding import Forwarding
+from router.proxy.goodbye import Goodbye
 from router.proxy.limits import ClientLimits
 from router.proxy.making import check_field, made_cycle
 from router.proxy.pace import BETWEEN, BODY, HEAD, TOO_LARGE, Pace
@@ -62,6 +63,7 @@ class EdgeProtocol(HttpToolsProtocol):
         "_ahead",
         "_current",
         "_deaf",
+        "_goodbye",
         "_news",
         "_open",
         "_pace",
@@ -90,6 +92,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.limits = getattr(self.app, "limits", self.limits)
         self._pace = Pace(self, self.loop)
         self._stall = Stall(self.transport, self.loop, self.limits.stall_seconds)
+        self._goodbye = Goodbye(self.transport, self.loop) if self.scheme == "https" else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request under way."""
@@ -103,6 +106,8 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._pace.close()
         self._stall.end()
+        if self._goodbye is not None:
+            self._goodbye.end()
         if isinstance(serving, Cycle) and serving.on_lost is not None:
             serving.on_lost()
 
@@ -140,7 +145,19 @@ class EdgeProtocol(HttpToolsProtocol):
     def close(self) -> None:
         """Close the connection once the client has taken what is left for it."""
         self.transport.close()
+        self._part()
+
+    def shutdown(self) -> None:
+        """Close the connection as soon as no request is being served on it: the server stops."""
+        super().shutdown()
+        if self.transport.is_closing():
+            self._part()
+
+    def _part(self) -> None:
+        """See to it that a connection which is being closed has an end, whatever the client does."""
         self._stall.watch()
+        if self._goodbye is not None:
+            self._goodbye.wait()
 
     # the parser's side
 
@@ -252,7 +269,7 @@ class EdgeProtocol(HttpToolsProtocol):
         """Give the next request its turn, or wait for one."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
-            self._stall.watch()
+            self._part()
             return
         self.flow.resume_reading()
         self._ahead = 0

@@ -34,7 +34,7 @@ class Reply:
         """Return the decoded body; raises UpstreamFailed when it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamFailed("the worker's answer is not JSON") from error
 
 

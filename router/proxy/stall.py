@@ -36,7 +36,7 @@ class Stall:
     def watch(self) -> None:
         """Begin, if there is anything to write."""
         if self._timer is None and self._seconds and self._transport.get_write_buffer_size():
-            self._left = _not_taken(self._transport)
+            self._left = not_taken(self._transport)
             self._timer = self._loop.call_later(self._seconds, self._look)
 
     def end(self) -> None:
@@ -49,14 +49,14 @@ class Stall:
         self._timer = None
         if not self._transport.get_write_buffer_size():
             return
-        before, self._left = self._left, _not_taken(self._transport)
+        before, self._left = self._left, not_taken(self._transport)
         if self._left < before:
             self._timer = self._loop.call_later(self._seconds, self._look)
         else:
             reset(self._transport)
 
 
-def _not_taken(transport: asyncio.Transport) -> int:
+def not_taken(transport: asyncio.Transport) -> int:
     """Return how many bytes the other end has not acknowledged; those in the process where none can tell."""
     held = transport.get_write_buffer_size()
     end = transport.get_extra_info("socket")

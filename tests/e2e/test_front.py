@@ -20,7 +20,7 @@ from router.proxy.limits import ClientLimits
 from tests.e2e.processes import Running, joined, router
 from tests.e2e.scripted import engine_up, posts
 from tests.proxy.scripted import Worker, answer, plays
-from tests.waiting import until_awaited
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -252,6 +252,25 @@ async def test_a_request_id_cannot_split_an_answer() -> None:
             writer.write(wire)
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
             writer.close()
+
+
+@pytest.mark.parametrize("path", ["/explain", "/admin/workers", "/admin/fleet/pause", "/v1/completions"])
+@pytest.mark.parametrize(
+    "rest", [b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\nZZ\r\n"]
+)
+async def test_a_client_that_leaves_within_its_body_leaves_nothing_in_the_log(path: str, rest: bytes) -> None:
+    key = "a-key-of-sixteen-characters"
+    async with front("--admin-key", key) as (_, process, client):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+        writer.write(f"POST {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {key}\r\n".encode() + rest)
+        writer.write_eof()
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
+        process.process.send_signal(signal.SIGTERM)
+        await process.process.wait()
+        await until(lambda: any(b"stopping" in line for line in process.log))
+    assert not [line for line in process.log if b"ERROR" in line or b"Traceback" in line]
 
 
 async def test_the_document_lists_every_route() -> None:

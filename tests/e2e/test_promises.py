@@ -370,7 +370,23 @@ async def test_a_worker_that_dies_with_idle_connections_costs_nobody_an_answer()
         prompt = list(range(2000))
         held = await ask(front.url, prompt=prompt)
         holder = one if f"x-kv-router-worker: {one.url}".encode() in held.head else other
-        holder.cuts = 2  # the connection that was idle, and the fresh one after it
+        holder.cuts = 1  # the connection that was idle
         assert (await ask(front.url, prompt=prompt)).whole
         assert (holder.cuts, holder.asked) == (0, 3)
         assert await no_load(client)
+
+
+async def test_a_request_that_its_workers_die_of_goes_to_one_more_at_most() -> None:
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(stub()) for _ in range(4)]
+        urls = [worker.url for worker in workers]
+        front = await stack.enter_async_context(router(urls, "--policy", "round_robin"))
+        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=front.url))
+        await joined(client, 4)
+        for _ in workers:
+            assert (await ask(front.url, prompt=[1])).whole
+        asked = sum(worker.asked for worker in workers)
+        for worker in workers:
+            worker.cuts = 9
+        assert (await ask(front.url, prompt=[1])).status == 502
+        assert sum(worker.asked for worker in workers) == asked + 2

@@ -125,6 +125,34 @@ def test_whoever_comes_while_no_file_can_be_opened_is_let_in_once_one_can() -> N
     run(work())
 
 
+def test_who_has_been_taken_is_let_in_also_after_the_end_and_hears_of_its_own() -> None:
+    servers: list[asyncio.Server] = []
+    made: list[asyncio.BaseTransport] = []
+    lost: list[object] = []
+
+    class Heard(asyncio.Protocol):
+        def __init__(self) -> None:
+            servers[0].close()  # with all of them on their way in
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.append(exc)
+
+    async def work() -> None:
+        listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        with clients(listening.getsockname(), 20):
+            loop = asyncio.get_running_loop()
+            servers.append(await loop.create_server(Heard, sock=listening, backlog=512))
+            await until(lambda: bool(made))
+            await servers[0].wait_closed()
+            assert len(made) == 20
+        await until(lambda: len(lost) == 20, "everybody told of the end")
+
+    run(work())
+
+
 def test_a_handshake_that_fails_or_is_under_way_at_the_end_concerns_nobody_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

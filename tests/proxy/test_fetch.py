@@ -21,11 +21,12 @@ async def test_a_question_is_answered_whole() -> None:
         await upstream.close()
 
 
-async def test_an_answer_that_is_not_json_is_a_failure_only_when_it_should_be() -> None:
-    async with Worker.up(plays(answer(b"\xff# HELP"))) as worker:
+@pytest.mark.parametrize("body", [b"\xff# HELP", b"[" * 9000], ids=["text", "too deep"])
+async def test_an_answer_that_is_not_json_is_a_failure_only_when_it_should_be(body: bytes) -> None:
+    async with Worker.up(plays(answer(body))) as worker:
         upstream = Upstream(worker.url)
         reply = await fetch(upstream, "GET", "/metrics", timeout=5)
-        assert reply.body == b"\xff# HELP"
+        assert reply.body == body
         with pytest.raises(UpstreamFailed, match="not JSON"):
             reply.json()
         await upstream.close()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import ssl
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from router.proxy.tls import ServerTls, TlsFiles, server_context, worker_context
 from router.proxy.upstream import Upstream
 from tests.proxy.scripted import OK, Worker
 from tests.proxy.serving import Proxy, served
-from tests.waiting import DEADLINE_SECONDS
+from tests.waiting import DEADLINE_SECONDS, until
 
 FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 PEM, KEY = str(FILES / "localhost.pem"), str(FILES / "localhost.key")
@@ -143,3 +144,36 @@ def test_a_key_may_stand_in_the_certificates_file(tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(Path(PEM).read_bytes() + Path(KEY).read_bytes())
     server_context(TlsFiles(str(both)))
+
+
+async def test_a_connection_is_closed_also_if_its_client_does_not_read() -> None:
+    async with Worker.up(OK) as worker:
+        open_ones: list[EdgeProtocol] = []
+
+        class Noted(EdgeProtocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                open_ones.append(self)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                open_ones.remove(self)
+
+        context = server_context(TlsFiles(PEM, KEY))
+        async with served(Proxy(Upstream(worker.url)), Noted, context) as port:
+            with await asyncio.to_thread(_idle_client, port) as client:
+                assert len(open_ones) == 1
+                open_ones[0].shutdown()
+                await until(lambda: not open_ones, "the connection closed")
+                assert client.recv(1) == b""
+
+
+def _idle_client(port: int) -> ssl.SSLSocket:
+    """Ask once, and keep the connection without reading on it."""
+    bare = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS)
+    client = trusting(PEM).wrap_socket(bare, server_hostname="localhost")
+    client.sendall(REQUEST.replace(b"connection: close\r\n", b""))
+    answer = b""
+    while not answer.endswith(b"ok"):
+        answer += client.recv(4096)
+    return client

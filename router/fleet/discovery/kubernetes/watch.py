@@ -236,7 +236,7 @@ class Watch(Generic[Seen]):
     def _decoded(self, raw: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(raw, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamFailed(f"an answer is not what it should be: {error}") from None
 
     def _failed(self, message: str) -> None:
@@ -254,7 +254,7 @@ class Watch(Generic[Seen]):
 def _message(body: bytes) -> str:
     try:
         return f"{msgspec.json.decode(body, type=Status).message:.200}"
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
 
