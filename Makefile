@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PROGRAMS := $(VENV)/.programs
 
-.PHONY: demo test lint bench lock clean
+.PHONY: demo test test-engines lint bench lock clean
 
 demo: $(STAMP)
 	$(BIN)/python -m workers demo $(if $(KEEP),--keep,)
 
 test: lint $(PROGRAMS)
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile $(ARGS)
+
+# Real vLLM servers in an environment of their own; see docs/compatibility.md.
+test-engines: $(STAMP)
+	$(BIN)/python -m tests.engines_real $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -47,4 +51,4 @@ $(PROGRAMS): tests/debian-packages.txt $(STAMP)
 	touch $(PROGRAMS)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-engines

@@ -96,13 +96,13 @@ def conversations(kind: str) -> list[Body]:
 def _conversation(chance: random.Random, kind: str) -> Body:
     messages: list[Body] = []
     if kind in ("system", "tools") or chance.random() < 0.3:
-        messages.append({"role": "system", "content": _text(chance, kind)})
+        messages.append({"role": "system", "content": text(chance, kind)})
     for _ in range(chance.randrange(0, 12 if kind == "long" else 4)):
-        messages.append({"role": "user", "content": _text(chance, kind)})
+        messages.append({"role": "user", "content": text(chance, kind)})
         if kind == "tools" and chance.random() < 0.6:
             messages.extend(_call(chance))
-        messages.append({"role": "assistant", "content": _text(chance, kind)})
-    messages.append({"role": "user", "content": _text(chance, kind)})
+        messages.append({"role": "assistant", "content": text(chance, kind)})
+    messages.append({"role": "user", "content": text(chance, kind)})
     body: Body = {"messages": messages}
     if kind == "tools":
         body["tools"] = TOOLS[: chance.randint(1, 2)]
@@ -123,7 +123,7 @@ def _call(chance: random.Random) -> list[Body]:
     ]
 
 
-def _text(chance: random.Random, kind: str) -> str:
+def text(chance: random.Random, kind: str) -> str:
     if kind == "long":
         return " ".join(chance.choices((*WORDS, *UNICODE, *CODE), k=chance.randint(200, 1500)))
     pieces = {

@@ -1,0 +1,31 @@
+"""`python -m tests.engines_real [argument of pytest ...]`: set up what is missing, run the suite."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.engines_real.engine import MODELS
+from tests.engines_real.environment import ROOT, CannotRun, check, install
+from tests.engines_real.model import build
+
+# Of a test that has to start engines first, on a machine that has other things to do.
+_MOST_SECONDS = 1200
+
+
+def main() -> int:
+    """Return the suite's exit code, or 2 where it cannot run."""
+    try:
+        check()
+        install()
+    except CannotRun as error:
+        sys.stderr.write(f"test-engines: {error}\n")
+        return 2
+    build(MODELS)
+    options = ["--verbose", f"--timeout={_MOST_SECONDS}", *sys.argv[1:]]
+    command = [sys.executable, "-m", "pytest", "tests/engines_real", *options]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

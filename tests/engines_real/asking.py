@@ -1,0 +1,110 @@
+"""One request through the router, with what the router says of it and what the engine does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.engines_real.engine import BLOCK_SIZE
+from tests.engines_real.model import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`exact`, `counted`: the router's tokens of the prompt; `overlap`: what it expected to be cached.
+
+    `prompt_tokens` and `cached` are the engine's usage; `text` and `ids` what it has generated (ids only
+    where they were asked for).
+    """
+
+    worker: str
+    rank: int
+    exact: bool
+    counted: int
+    overlap: int
+    prompt_tokens: int
+    cached: int
+    text: str
+    ids: tuple[int, ...]
+
+
+async def ask(
+    client: httpx2.AsyncClient, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> Asked:
+    """Send a chat or a completion, asking for its explanation first; it must be answered well."""
+    body = {"model": NAME, "max_tokens": 8, "temperature": 0, "ignore_eos": True} | body
+    if body.get("stream"):
+        body["stream_options"] = {"include_usage": True}
+    path = CHAT if "messages" in body else COMPLETION
+    explained = await explain(client, body)
+    answer = await client.post(path, json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    pieces = _events(answer.text) if body.get("stream") else [answer.json()]
+    assert any(piece.get("usage") for piece in pieces), answer.text
+    [usage] = [piece["usage"] for piece in pieces if piece.get("usage")]
+    choices = [choice for piece in pieces for choice in piece["choices"]]
+    return Asked(
+        worker=answer.headers["x-kv-router-worker"],
+        rank=int(answer.headers["x-kv-router-rank"]),
+        exact=explained["exact"],
+        counted=explained["prompt_tokens"],
+        overlap=int(answer.headers["x-kv-router-overlap-tokens"]),
+        prompt_tokens=usage["prompt_tokens"],
+        cached=usage["prompt_tokens_details"]["cached_tokens"],
+        text="".join(map(_text, choices)),
+        ids=tuple(token for choice in choices for token in choice.get("token_ids") or ()),
+    )
+
+
+async def explain(client: httpx2.AsyncClient, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what the router would do with a body."""
+    answer = await client.post("/explain", json={"model": NAME} | body)
+    assert answer.status_code == 200, answer.text
+    explained: dict[str, Any] = answer.json()
+    return explained
+
+
+async def claims(client: httpx2.AsyncClient, body: dict[str, Any]) -> dict[tuple[str, int], int]:
+    """Return how many tokens of a prompt the router believes to be cached, by worker and rank."""
+    rows = (await explain(client, body))["candidates"]
+    return {
+        (row["worker"], row["rank"]): sum(row["overlap_tokens"].values()) + row["predicted_tokens"]
+        for row in rows
+    }
+
+
+async def store(url: str, prompts: Sequence[list[int]], rank: int = 0) -> None:
+    """Have a rank of an engine compute prompts, all at once, without the router: as other clients do."""
+    pinned = {"x-data-parallel-rank": str(rank)}
+    bodies = [{"model": NAME, "prompt": prompt, "max_tokens": 2, "ignore_eos": True} for prompt in prompts]
+    async with httpx2.AsyncClient(base_url=url, timeout=120.0) as client:
+        calls = (client.post(COMPLETION, json=body, headers=pinned) for body in bodies)
+        for answer in await asyncio.gather(*calls):
+            assert answer.status_code == 200, answer.text
+
+
+def usable(tokens: int) -> int:
+    """Return what an engine can find cached of a prompt that it holds wholly: the last token never is."""
+    return (tokens - 1) // BLOCK_SIZE * BLOCK_SIZE
+
+
+def _events(text: str) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def _text(choice: dict[str, Any]) -> str:
+    said = choice.get("text")
+    if said is None:
+        said = choice.get("message", choice.get("delta", {})).get("content")
+    return said or ""

@@ -1,0 +1,69 @@
+"""A cable between the router and one TCP port of an engine, which can be cut and mended."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Cable:
+    """Carries bytes from its own `port` to another one of this machine; `whole` unless it is cut."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self.whole = True
+        self._target = target
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def cut(self) -> None:
+        """End every connection at once, and each new one as soon as it is made."""
+        self.whole = False
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def mend(self) -> None:
+        """Carry bytes again, of new connections."""
+        self.whole = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection until either side, or somebody with scissors, ends it."""
+        if not self.whole:
+            writer.transport.abort()
+            return
+        their_reader, their_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        pair = {writer, their_writer}
+        self._writers |= pair
+        await asyncio.wait(
+            [
+                asyncio.ensure_future(_carry(reader, their_writer)),
+                asyncio.ensure_future(_carry(their_reader, writer)),
+            ],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for one in pair:
+            one.transport.abort()
+        self._writers -= pair
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def cable(target: int) -> AsyncIterator[Cable]:
+    """Lay a cable to a port for as long as the block lasts."""
+    laid = Cable(target)
+    server = await asyncio.start_server(laid.serve, "127.0.0.1", 0)
+    laid.port = server.sockets[0].getsockname()[1]
+    try:
+        yield laid
+    finally:
+        server.close()
+        laid.cut()

@@ -1,0 +1,37 @@
+"""The router, as its operator starts it, in front of real engines."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.e2e.processes import joined, router
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+KEY = "a-key-of-sixteen-characters"
+BEARER = {"authorization": f"Bearer {KEY}"}
+# Engines and router share two cores: the tests' own twenty probes a second would take one of them.
+_OPTIONS = ("--probe-seconds", "0.5", "--admin-key", KEY, "--allow-policy-header", "on")
+
+
+@asynccontextmanager
+async def routing(workers: Sequence[str], *options: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """Run the router in front of workers, all of them joined; yields a client of it."""
+    async with (
+        router(workers, *_OPTIONS, *options) as front,
+        httpx2.AsyncClient(base_url=front.url, timeout=120.0) as client,
+    ):
+        await joined(client, len(workers))
+        yield client
+
+
+async def act(client: httpx2.AsyncClient, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Carry out an admin call, which must succeed."""
+    answer = await client.post(f"/admin/{path}", json=body or {}, headers=BEARER)
+    assert answer.status_code == 200, answer.text
+    done: dict[str, Any] = answer.json()
+    return done

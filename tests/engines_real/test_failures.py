@@ -1,0 +1,140 @@
+"""Engines that die, routers that restart, and a network that is cut between them."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.engines_real.asking import ask, claims, store, usable
+from tests.engines_real.cable import cable
+from tests.engines_real.front import routing
+from tests.engines_real.plans import BYTES, INTS, RANKS
+from tests.engines_real.traffic import drawn
+from tests.waiting import until_awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import httpx2
+
+    from tests.engines_real.engine import Engine, Engines
+
+_TOKENS = 300
+_PROMPTS = 20
+_MOST_WRONG = 5  # after so many in a row the router begins anew
+
+
+def prompts(seed: int, count: int = _PROMPTS) -> list[list[int]]:
+    return [drawn(Random(f"{seed} {number}"), _TOKENS) for number in range(count)]
+
+
+async def test_a_router_that_restarts_knows_what_it_knew(
+    pair: list[Engine], measured: Callable[[str], None]
+) -> None:
+    bodies = [{"prompt": prompt, "max_tokens": 2} for prompt in prompts(21)]
+    urls = [engine.url for engine in pair]
+    async with routing(urls) as client:
+        for body in bodies:
+            await ask(client, body)
+        before = [await claims(client, body) for body in bodies]
+    async with routing(urls) as client:
+        after = [await claims(client, body) for body in bodies]
+        answers = [await ask(client, body) for body in bodies]
+    held = sum(sum(each.values()) for each in after)
+    measured(f"{held} tokens of {len(bodies)} prompts claimed before, the same after")
+    assert after == before
+    assert {(each.overlap, each.cached) for each in answers} == {(usable(_TOKENS), usable(_TOKENS))}
+
+
+async def test_what_a_cut_has_lost_is_fetched_from_the_history(
+    pair: list[Engine], measured: Callable[[str], None]
+) -> None:
+    engine, others = pair[0], prompts(22)
+    async with (
+        cable(INTS.events) as line,
+        routing([f"{engine.url},kv=tcp://127.0.0.1:{line.port}"]) as client,
+    ):
+        await ask(client, {"prompt": prompts(23)[0]})
+        line.cut()
+        await store(engine.url, others)
+        assert await _claimed(client, others) == [0] * len(others)
+        line.mend()
+        began = time.monotonic()
+        await until_awaited(lambda: _all_claimed(client, others))
+        took = time.monotonic() - began
+        rank = await _rank(client)
+        assert (rank["view"], rank["lost_gaps"]) == ("live", 0)
+        answers = [await ask(client, {"prompt": prompt}) for prompt in others]
+    assert {(each.overlap, each.cached) for each in answers} == {(usable(_TOKENS), usable(_TOKENS))}
+    measured(f"{len(others)} prompts of others known {took:.1f} s after the end of the cut")
+
+
+async def test_without_a_history_a_cut_shows_and_what_is_claimed_wrongly_is_soon_given_up(
+    ranks: Engine, measured: Callable[[str], None]
+) -> None:
+    known, others = prompts(24, 8), prompts(26, 16)
+    async with cable(RANKS.events) as line, cable(RANKS.events + 1) as other:
+        kv = "|".join(f"tcp://127.0.0.1:{each.port}" for each in (line, other))
+        async with routing([f"{ranks.url},kv={kv}"]) as client:
+            await store(ranks.url, known[:1])  # its events say that the subscription stands
+            await until_awaited(lambda: _all_claimed(client, known[:1]))
+            await store(ranks.url, known)
+            await until_awaited(lambda: _all_claimed(client, known))
+            line.cut()
+            await store(ranks.url, others)  # there is room for 13
+            line.mend()
+            await until_awaited(lambda: _degraded(client, ranks.url))
+            answers = [await ask(client, {"prompt": prompt}) for prompt in known * 2]
+    wrong = [each.overlap > each.cached for each in answers]
+    measured(f"{sum(wrong)} of {len(wrong)} claims too high")
+    assert sum(wrong) <= _MOST_WRONG
+    assert not any(wrong[len(known) :])
+
+
+async def test_an_engine_that_is_killed_and_started_anew_on_its_ports_has_an_empty_view(
+    engines: Engines, measured: Callable[[str], None]
+) -> None:
+    alive, victim = engines.have(INTS, BYTES)
+    bodies = [{"prompt": prompt, "max_tokens": 2} for prompt in prompts(25)]
+    async with routing([alive.url, victim.url]) as client:
+        for body in bodies:
+            await ask(client, body)
+        held = [body for body in bodies if (await claims(client, body))[victim.url, 0]]
+        assert held
+        victim.kill()
+        while_dead = [await ask(client, body) for body in bodies]
+        assert {each.worker for each in while_dead} == {alive.url}
+        engines.have(INTS, BYTES)
+        await until_awaited(lambda: _up(client, victim.url))
+        assert [(await claims(client, body))[victim.url, 0] for body in held] == [0] * len(held)
+    async with routing([victim.url]) as client:
+        first = [await ask(client, body) for body in held]
+        again = [await ask(client, body) for body in held]
+    assert {(each.overlap, each.cached) for each in first} == {(0, 0)}
+    assert {(each.overlap, each.cached) for each in again} == {(usable(_TOKENS), usable(_TOKENS))}
+    measured(f"{len(bodies)} requests answered meanwhile; {len(held)} prompts forgotten, learnt again")
+
+
+async def _claimed(client: httpx2.AsyncClient, prompts: list[list[int]]) -> list[int]:
+    return [sum((await claims(client, {"prompt": prompt})).values()) for prompt in prompts]
+
+
+async def _all_claimed(client: httpx2.AsyncClient, prompts: list[list[int]]) -> bool:
+    return await _claimed(client, prompts) == [usable(_TOKENS)] * len(prompts)
+
+
+async def _degraded(client: httpx2.AsyncClient, url: str) -> bool:
+    await store(url, [drawn(Random(), _TOKENS)])
+    return bool((await _rank(client))["view"] == "degraded")
+
+
+async def _rank(client: httpx2.AsyncClient) -> dict[str, Any]:
+    [worker] = (await client.get("/workers")).json()["workers"]
+    rank: dict[str, Any] = worker["ranks"][0]
+    return rank
+
+
+async def _up(client: httpx2.AsyncClient, url: str) -> bool:
+    rows = (await client.get("/workers")).json()["workers"]
+    return any(row["url"] == url and row["state"] == "ready" for row in rows)

@@ -1,0 +1,78 @@
+"""What is apart in the engine's cache is apart in the view: salts and adapters, by either kind of hash."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from tests.engines_real.asking import ask, usable
+from tests.engines_real.engine import MODELS
+from tests.engines_real.front import routing
+from tests.engines_real.listener import listening
+from tests.engines_real.model import ADAPTER, NAME
+from tests.engines_real.traffic import drawn
+from tests.waiting import until_awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.engines_real.engine import Engine
+
+_TOKENS = 200
+_LATE = "late-adapter"
+# Which of the two engines, and how its blocks are named.
+NAMES = pytest.mark.parametrize(("which", "kind"), [(0, int), (1, bytes)], ids=["numbers", "digests"])
+
+
+@NAMES
+async def test_one_prompt_under_every_salt_and_adapter_is_as_many_prompts(
+    pair: list[Engine], which: int, kind: type, measured: Callable[[str], None]
+) -> None:
+    engine, prompt = pair[which], drawn(Random(f"namespaces {which}"), _TOKENS)
+    spaces: list[dict[str, Any]] = [
+        {"model": model} | ({"cache_salt": salt} if salt else {})
+        for model, salt in product((NAME, ADAPTER), ("", "tenant-a", "tenant-b"))
+    ]
+    async with listening(engine.plan.events) as heard, routing([engine.url]) as client:
+        for space in spaces:
+            first = await ask(client, space | {"prompt": prompt})
+            again = await ask(client, space | {"prompt": prompt})
+            assert (first.overlap, first.cached) == (0, 0)
+            assert again.overlap == again.cached == usable(_TOKENS)
+    named = [block for event in heard.events("BlockStored") for block in event["block_hashes"]]
+    assert {type(block) for block in named} == {kind}
+    assert len(set(named)) >= len(spaces) * (_TOKENS // 32)
+    measured(f"{len(spaces)} namespaces, {len(set(named))} blocks named by {kind.__name__}")
+
+
+async def test_an_adapter_that_is_loaded_while_the_engine_runs_has_a_cache_of_its_own(
+    pair: list[Engine], measured: Callable[[str], None]
+) -> None:
+    engine, prompt = pair[0], drawn(Random("late"), _TOKENS)
+    body, adapter = {"model": _LATE, "prompt": prompt}, {"lora_name": _LATE}
+    async with (
+        routing([engine.url]) as client,
+        httpx2.AsyncClient(base_url=engine.url, timeout=60.0) as direct,
+    ):
+        await ask(client, {"prompt": prompt})
+        path = {"lora_path": str(MODELS / "adapter")}
+        assert (await direct.post("/v1/load_lora_adapter", json=adapter | path)).status_code == 200
+        await until_awaited(lambda: _served(client))
+        first, again = await ask(client, body), await ask(client, body)
+        assert (await direct.post("/v1/unload_lora_adapter", json=adapter)).status_code == 200
+        await until_awaited(lambda: _not_served(client))
+    assert (first.overlap, first.cached) == (0, 0)
+    assert again.overlap == again.cached == usable(_TOKENS)
+    measured("found, and found gone again")
+
+
+async def _served(client: httpx2.AsyncClient) -> bool:
+    return _LATE in [model["id"] for model in (await client.get("/v1/models")).json()["data"]]
+
+
+async def _not_served(client: httpx2.AsyncClient) -> bool:
+    return not await _served(client)

@@ -1,0 +1,102 @@
+"""Two ranks in one server, each with a small cache of its own and no history of its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.engines_real.asking import ask, claims, store, usable
+from tests.engines_real.engine import BLOCK_SIZE
+from tests.engines_real.front import routing
+from tests.engines_real.listener import listening
+from tests.engines_real.plans import RANKS, ROOM_BLOCKS
+from tests.engines_real.traffic import drawn
+from tests.waiting import until_awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import httpx2
+
+    from tests.engines_real.engine import Engine
+    from tests.engines_real.listener import Listener
+
+_DOCUMENTS, _REQUESTS, _TOKENS = 40, 160, 320
+_COPIES = 3
+
+
+async def test_requests_go_to_the_rank_that_was_chosen_and_evictions_are_followed(
+    ranks: Engine, measured: Callable[[str], None]
+) -> None:
+    chance = Random(11)
+    documents = [drawn(chance, _TOKENS) for _ in range(_DOCUMENTS)]
+    before = ranks.metric("vllm:prefix_cache_queries_total")
+    async with (
+        listening(RANKS.events) as first,
+        listening(RANKS.events + 1) as second,
+        routing([ranks.url]) as client,
+    ):
+        bodies = [{"prompt": chance.choice(documents), "max_tokens": 2} for _ in range(_REQUESTS)]
+        answers = [await ask(client, body) for body in bodies]
+        removed = len(first.events("BlockRemoved")) + len(second.events("BlockRemoved"))
+    sent: Counter[str] = Counter()
+    for each in answers:
+        sent[str(each.rank)] += each.prompt_tokens
+    after = ranks.metric("vllm:prefix_cache_queries_total")
+    right = sum(each.overlap == each.cached for each in answers)
+    measured(f"cached tokens foretold on {right} of {len(answers)} over {removed} evictions")
+    assert {rank: after[rank] - before[rank] for rank in after} == dict(sent)
+    assert len(sent) == RANKS.ranks
+    assert removed > ROOM_BLOCKS
+    assert right >= 0.99 * len(answers)
+    assert not any(each.overlap > each.cached for each in answers)
+
+
+async def test_a_block_that_is_there_several_times_is_held_until_its_last_copy_is_gone(
+    ranks: Engine, measured: Callable[[str], None]
+) -> None:
+    chance = Random(12)
+    prompt = drawn(chance, _TOKENS)
+    seen: list[int] = []
+    async with listening(RANKS.events) as heard, routing([ranks.url]) as client:
+        await store(ranks.url, [prompt] * _COPIES)
+        while not seen or seen[-1]:
+            await until_awaited(lambda: _agrees(client, heard, prompt))
+            seen.append(_copies(heard, prompt))
+            await store(ranks.url, [drawn(chance, _TOKENS)])
+    measured(f"{max(seen)} copies, claimed until the last was evicted")
+    assert max(seen) == _COPIES
+
+
+async def test_a_request_that_reports_its_hits_tells_a_router_without_history_what_is_held(
+    ranks: Engine, measured: Callable[[str], None]
+) -> None:
+    prompt = drawn(Random(13), _TOKENS)
+    body = {"prompt": prompt}
+    for rank in range(RANKS.ranks):
+        await store(ranks.url, [prompt], rank)
+    async with routing([ranks.url]) as client:
+        assert set((await claims(client, body)).values()) == {0}
+        told = await ask(client, body | {"vllm_xargs": {"kv_cache_report_mode": "full"}})
+        assert (told.overlap, told.cached) == (0, usable(_TOKENS))
+        claimed = await claims(client, body)
+        assert claimed.pop((ranks.url, told.rank)) == usable(_TOKENS)
+        assert set(claimed.values()) == {0}
+    measured(f"{usable(_TOKENS)} tokens unknown before, claimed after")
+
+
+def _copies(heard: Listener, prompt: list[int]) -> int:
+    """Return how many copies of a prompt's first block there are by the engine's events."""
+    first = prompt[:BLOCK_SIZE]
+    stored = [event for event in heard.events("BlockStored") if event["token_ids"][:BLOCK_SIZE] == first]
+    if not stored:
+        return 0
+    name = stored[0]["block_hashes"][0]
+    return len(stored) - sum(name in event["block_hashes"] for event in heard.events("BlockRemoved"))
+
+
+async def _agrees(client: httpx2.AsyncClient, heard: Listener, prompt: list[int]) -> bool:
+    """Whether rank 0 is believed to hold the prompt's beginning just if the engine does."""
+    claimed = (await claims(client, {"prompt": prompt}))[RANKS.url, 0]
+    return (claimed > 0) == (_copies(heard, prompt) > 0)
