@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Where the count is in what engines send: SGLang 0.5.23 and vLLM 0.32 put usage (OpenAI routes) and
 # meta_info (SGLang's /generate) behind the text, in a stream in the last event or the one before [DONE].
 TAIL_BYTES = 2048
+_HOLDERS = (b'"usage"', b'"meta_info"')
+_READ, _WRITTEN = b'"cache_read_input_tokens"', b'"cache_creation_input_tokens"'
 _TAIL_PIECES = 4
 # Their content-length, if any, is that of another answer (RFC 9110, 8.6); servers take it at its word.
 _WITHOUT_BODY = (204, 304)
@@ -38,8 +40,8 @@ _COUNT = re.compile(rb'"\w+"\s*:\s*(\d+)')
 class Relayed:
     """What became of an answer: `failure` says why it was cut after its first byte, if it was.
 
-    `last` are its last pieces, whole, `pieces` how many it came in, `tail` its last 2 KiB once somebody has
-    looked for something in them.
+    `last` are its last pieces, whole, `pieces` how many it came in, `tail` the part of them that has the
+    engine's counts, once somebody has looked for them.
     """
 
     status: int
@@ -53,15 +55,18 @@ class Relayed:
 
         Without `prompt` only the second is looked for.
 
-        /v1/responses and /v1/messages call the first input_tokens. A search for bytes in the last 2 KiB:
-        about 1 us. Text that a model wrote cannot look like a count, its quotes are escaped.
+        /v1/responses and /v1/messages call the first input_tokens, the latter those of it that were neither
+        read from the cache nor written to it. A search for bytes in the last 2 KiB, as a rule: about 1 us.
+        Text that a model wrote cannot look like a count, its quotes are escaped.
         """
         tail = self._end()
         cached = _count(tail, b'"cached_tokens"')
+        if cached is None:
+            cached = _count(tail, _READ)
         if not prompt:
             return None, cached
         tokens = _count(tail, b'"prompt_tokens"')
-        return _count(tail, b'"input_tokens"') if tokens is None else tokens, cached
+        return _input_tokens(tail) if tokens is None else tokens, cached
 
     def generated(self) -> int:
         """Return the engine's own count of the answer's tokens, 0 where it is not told. About 0.5 us."""
@@ -72,8 +77,18 @@ class Relayed:
     def _end(self) -> bytes:
         if self.tail is None:
             last = self.last
-            self.tail = (last[0] if len(last) == 1 else b"".join(last))[-TAIL_BYTES:]
+            whole = last[0] if len(last) == 1 else b"".join(last)
+            self.tail = whole[-TAIL_BYTES:]
+            if not any(name in self.tail for name in _HOLDERS):
+                # Token ids and logprobs of the prompt come behind the counts, if the client wants them.
+                at = max(map(whole.rfind, _HOLDERS))
+                self.tail = whole[at:] if at >= 0 else self.tail
         return self.tail
+
+
+def _input_tokens(tail: bytes) -> int | None:
+    tokens = _count(tail, b'"input_tokens"')
+    return None if tokens is None else tokens + sum(_count(tail, name) or 0 for name in (_READ, _WRITTEN))
 
 
 def _count(tail: bytes, name: bytes) -> int | None:

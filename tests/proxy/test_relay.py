@@ -285,6 +285,12 @@ async def test_answers_under_way_together_do_not_mix() -> None:
 
 # the engine's own counts
 
+# of a real vLLM 0.32's /v1/messages, whose /v1/chat/completions counts 117 prompt tokens for the same
+_ANTHROPIC = (
+    b'{"usage":{"input_tokens":17,"output_tokens":3,'
+    b'"cache_creation_input_tokens":4,"cache_read_input_tokens":96}}'
+)
+
 
 @pytest.mark.parametrize(
     ("pieces", "expected"),
@@ -296,6 +302,8 @@ async def test_answers_under_way_together_do_not_mix() -> None:
         ([b'{"text":"\\"cached_tokens\\":7"}'], None),
         ([b'{"prompt_tokens_details":{"cached_tokens":null}}'], None),
         ([b'{"cached_tokens":5}' + bytes(3000)], None),
+        ([b'{"usage":{"cached_tokens":5}},"prompt_token_ids":[', b"1000," * 1000, b"1]}"], 5),
+        ([b'{"usage":{"input_tokens":21,"cache_read_input_tokens":96}}'], 96),
         ([], None),
     ],
 )
@@ -309,6 +317,10 @@ def test_the_engines_own_count_is_found_at_the_end(pieces: list[bytes], expected
         ([b'{"usage":{"prompt_tokens":52,"prompt_tokens_details":{"cached_tokens":48}}}'], 52),
         ([b'data: {"usage":{"prompt_tokens":1}}\n\n', b'data: {"usage":{"prompt_tokens": 2}}\n\n'], 2),
         ([b'{"usage":{"input_tokens":7,"output_tokens":3}}'], 7),
+        ([b'{"usage":{"input_tokens":7,"input_tokens_details":{"cached_tokens":4}}}'], 7),
+        ([_ANTHROPIC], 117),
+        ([b'data: {"usage":{"input_tokens":117,"output_tokens":0}}\n\n', b"data: " + _ANTHROPIC], 117),
+        ([b'{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[' + b"-0.25," * 999 + b"0]}}"], 9),
         ([b'{"meta_info":{"prompt_tokens":9}}'], 9),
         ([b'{"text":"\\"prompt_tokens\\":7"}'], None),
         ([b'{"prompt_tokens":null}'], None),
