@@ -20,9 +20,11 @@ async def until(condition: Callable[[], object], what: str = "the condition") ->
         await asyncio.sleep(0.005)
 
 
-async def until_awaited(condition: Callable[[], Awaitable[object]], what: str = "the condition") -> None:
+async def until_awaited(
+    condition: Callable[[], Awaitable[object]], what: str = "the condition", seconds: float = DEADLINE_SECONDS
+) -> None:
     """Do the same for a condition that has to be awaited."""
-    end = time.monotonic() + DEADLINE_SECONDS
+    end = time.monotonic() + seconds
     while not await condition():
-        assert time.monotonic() < end, f"{what} did not come true within {DEADLINE_SECONDS:g} s"
+        assert time.monotonic() < end, f"{what} did not come true within {seconds:g} s"
         await asyncio.sleep(0.005)

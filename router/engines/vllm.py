@@ -26,7 +26,7 @@ from router.engines.loads import vllm_loads
 from router.engines.models import read_models
 from router.engines.pinning import rank_headers
 from router.engines.sources import Publisher, lay_over
-from router.errors import UpstreamFailed
+from router.errors import BadRequest, UpstreamFailed
 from router.fleet.spec import MOST_BLOCK_TOKENS, MOST_RANKS
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ async def loads(upstream: Upstream) -> dict[int, EngineLoad]:
 async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> Outcome:
     """Carry out one action, in development mode only; a pause leaves the cache to an explicit flush.
 
-    A weight update is three POSTs, the body goes with the middle one. Raises BadRequest, UpstreamFailed,
-    UpstreamTimeout.
+    A weight update is three POSTs. Raises BadRequest, UpstreamFailed, UpstreamTimeout.
     """
     if action == "pause":
         mode = one_of(body, "mode", PAUSE_MODES, "keep")
@@ -146,10 +145,24 @@ async def control(upstream: Upstream, action: Action, body: dict[str, Any]) -> O
     if action == "flush":
         running = "?reset_running_requests=true" if body.get("reset_running_requests") is True else ""
         return await post(upstream, f"/reset_prefix_cache{running}", None, clears=True)
+    return await _update_weights(upstream, body)
+
+
+async def _update_weights(upstream: Upstream, body: dict[str, Any]) -> Outcome:
+    """Open an update, send the body, close it with the version that the body names, as 0.32 takes it.
+
+    A body without `update_info` is refused before: the engine would refuse it too, and leave the update open,
+    after which no other can begin.
+    """
+    if not isinstance(body.get("update_info"), dict | list):
+        raise BadRequest(
+            "update_info: expected an object, or a list of one for each worker", param="update_info"
+        )
+    version = {"weight_version": body["weight_version"]} if "weight_version" in body else {}
     outcome = await post(upstream, "/start_weight_update", {})
     if outcome.ok:
         outcome = await post(upstream, "/update_weights", body)
-    return await post(upstream, "/finish_weight_update", {}) if outcome.ok else outcome
+    return await post(upstream, "/finish_weight_update", version) if outcome.ok else outcome
 
 
 async def _says(upstream: Upstream, name: str) -> bool | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.waiting import until_awaited
+from tests.waiting import DEADLINE_SECONDS, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -92,7 +92,7 @@ async def both(
         yield workers, front, client
 
 
-async def joined(client: httpx2.AsyncClient, count: int) -> None:
+async def joined(client: httpx2.AsyncClient, count: int, seconds: float = DEADLINE_SECONDS) -> None:
     """Wait until `count` workers take traffic and their views are live, where they have events."""
 
     async def ready() -> bool:
@@ -100,7 +100,7 @@ async def joined(client: httpx2.AsyncClient, count: int) -> None:
         live = [row for row in rows if row["state"] == "ready" and _live(row)]
         return len(live) >= count
 
-    await until_awaited(ready, f"{count} ready workers")
+    await until_awaited(ready, f"{count} ready workers", seconds)
 
 
 def _live(row: dict[str, Any]) -> bool:

@@ -42,6 +42,8 @@ UPDATES = {
         "/reset_prefix_cache?reset_running_requests=true",
     ],
 }
+WEIGHTS: dict[str, dict[str, Any]] = {"sglang": {"model_path": "new"}, "vllm": {"update_info": {"names": []}}}
+VERSIONS = {"sglang": "model_info", "vllm": "weight_info"}
 REQUESTS_BETWEEN = 12
 
 
@@ -187,7 +189,7 @@ async def _sync(fleet: Fleet, worker: str, number: int) -> None:
     assert (await fleet.direct.post(worker + pause, json=body)).status_code == 200
     await until_awaited(lambda: _is(fleet, worker, "paused"), "the pause to be seen")
     for path in UPDATES[fleet.engine]:
-        update = {"model_path": "new", "weight_version": str(number)}
+        update = WEIGHTS[fleet.engine] | {"weight_version": str(number)}
         assert (await fleet.direct.post(worker + path, json=update)).status_code == 200
     truth = await fleet.truth(worker)
     assert (truth["blocks"], truth["paused"], len(truth["cleared"])) == ([], True, before + 1)
@@ -223,7 +225,7 @@ async def test_a_trainer_that_lets_the_router_make_the_calls(options: tuple[str,
     async with _loaded(options) as fleet:
         for number in range(SYNCS):
             body = {
-                "update": {"model_path": "new", "weight_version": str(number)},
+                "update": WEIGHTS[fleet.engine] | {"weight_version": str(number)},
                 "max_paused": 1 + number % 2,
             }
             answer = await fleet.router.post("/admin/weight_sync", json=body, headers=BEARER)
@@ -231,3 +233,5 @@ async def test_a_trainer_that_lets_the_router_make_the_calls(options: tuple[str,
             await fleet.answered(REQUESTS_BETWEEN)
         for worker in fleet.workers:
             assert len((await fleet.truth(worker))["cleared"]) >= SYNCS
+            said = (await fleet.direct.get(f"{worker}/{VERSIONS[fleet.engine]}")).json()
+            assert said["weight_version"] == str(SYNCS - 1)

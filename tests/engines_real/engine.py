@@ -40,6 +40,7 @@ _OPTIONS = [
     *("--host", "127.0.0.1", "--served-model-name", NAME, "--dtype", "float32"),
     *("--max-model-len", str(MAX_TOKENS), "--max-num-seqs", "16", "--block-size", str(BLOCK_SIZE)),
     *("--enforce-eager", "--enable-prefix-caching", "--enable-prompt-tokens-details"),
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--weight-transfer-config", json.dumps({"backend": BACKEND})),
     *("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"{ADAPTER}={MODELS / 'adapter'}"),
 ]

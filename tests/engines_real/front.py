@@ -16,6 +16,8 @@ KEY = "a-key-of-sixteen-characters"
 BEARER = {"authorization": f"Bearer {KEY}"}
 # Engines and router share two cores: the tests' own twenty probes a second would take one of them.
 _OPTIONS = ("--probe-seconds", "0.5", "--admin-key", KEY, "--allow-policy-header", "on")
+# To read a real tokenizer, beside engines that have just started.
+_JOIN_SECONDS = 180.0
 
 
 @asynccontextmanager
@@ -25,7 +27,7 @@ async def routing(workers: Sequence[str], *options: str) -> AsyncIterator[httpx2
         router(workers, *_OPTIONS, *options) as front,
         httpx2.AsyncClient(base_url=front.url, timeout=120.0) as client,
     ):
-        await joined(client, len(workers))
+        await joined(client, len(workers), _JOIN_SECONDS)
         yield client
 
 

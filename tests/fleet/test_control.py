@@ -95,6 +95,14 @@ async def test_a_weight_update_passes_its_body_and_empties_the_view_where_it_flu
         assert result["answer"]["success"] is True
 
 
+async def test_a_weight_update_that_vllm_would_refuse_half_way_is_not_begun() -> None:
+    async with fleet_before(engine="vllm") as (_, (worker,)):
+        refused = await control(worker, "update_weights", {"model_path": "new"})
+        assert (refused["ok"], refused["sent"]) == (False, False)
+        assert refused["answer"].startswith("update_info: expected an object")
+        assert (await control(worker, "update_weights", {"update_info": {}}))["ok"] is True
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_an_unknown_mode_is_refused_in_words(engine: str) -> None:
     async with fleet_before(engine=engine) as (_, (worker,)):

@@ -30,7 +30,8 @@ class Ask:
 
     `batch`: the native route was given a list, so a list is the answer. `copies`: how often each prompt is
     there, one after another, for as many answers. `pairs`: of every prompt.
-    `ignores_cache`, `reports_hits`, `session_id`: see the engine's Request.
+    `ignores_cache`, `reports_hits`, `session_id`: see the engine's Request. `wants_ids`: the answer
+    is to hold token ids, the prompt's too (vLLM).
     """
 
     prompts: list[Tokens]
@@ -48,11 +49,14 @@ class Ask:
     ignores_cache: bool = False
     reports_hits: bool = False
     session_id: str | None = None
+    wants_ids: bool = False
 
 
 def completion(edge: Edge, headers: Mapping[str, str], body: dict[str, Any]) -> Ask:
     """Read the body of /v1/completions."""
-    if "prompt" not in body:
+    if edge.spec.engine == "vllm":
+        _vllm_prompt(body.get("prompt"))
+    elif "prompt" not in body:
         raise BadRequest("prompt is required", param="prompt")
     prompts = prompts_of(body["prompt"], edge.tokenizer, "prompt")
     return _openai(edge, headers, body, prompts, integer(body, "max_tokens", COMPLETION_TOKENS, least=1))
@@ -86,6 +90,9 @@ def _openai(
     ask = _ask(edge, headers, body, [prompt for prompt in prompts for _ in range(copies)])
     ask.copies = copies
     options = mapping(body, "stream_options")
+    if edge.spec.engine == "vllm" and body.get("stream_options") is not None and not ask.stream:
+        message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)"
+        raise BadRequest(message, param="stream_options")
     ask.include_usage = boolean(options, "include_usage", default=False)
     if limit is None:
         ask.ends_with, limit = "stop", CHAT_TOKENS
@@ -107,6 +114,7 @@ def _ask(edge: Edge, headers: Mapping[str, str], body: dict[str, Any], prompts: 
         session_id=string(body, "session_id"),
         ignores_cache=ignores,
         reports_hits=reports,
+        wants_ids=edge.spec.engine == "vllm" and boolean(body, "return_token_ids", default=False),
     )
 
 
@@ -125,12 +133,12 @@ def _vllm_extras(body: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def _namespace(edge: Edge, body: dict[str, Any]) -> Namespace:
-    model, salt = string(body, "model"), string(body, "cache_salt") or None
+    model = string(body, "model")
     if edge.spec.engine == "vllm":
-        name = _vllm_adapter(edge, model)
+        name, salt = _vllm_adapter(edge, model), _vllm_salt(body)
     else:  # SGLang does not look at the model's name, except for an adapter after a colon
         name = (model or "").partition(":")[2] or string(body, "lora_path")
-        salt = (salt or "") + (string(body, "extra_key") or "") or None
+        salt = (string(body, "cache_salt") or "") + (string(body, "extra_key") or "") or None
     return Namespace(name, edge.adapter_id(name) if name else None, salt) if name or salt else Namespace()
 
 
@@ -139,12 +147,42 @@ def _vllm_adapter(edge: Edge, model: str | None) -> str | None:
         return None
     if model in edge.spec.adapters:
         return model
-    names = ", ".join((edge.spec.model, *edge.spec.adapters))
-    raise NotFound(f"The model `{model}` does not exist. Valid aliases: {names}.", param="model")
+    raise not_served(edge, model)
+
+
+def not_served(edge: Edge, model: str) -> NotFound:
+    """Return vLLM's error of a model that it does not serve."""
+    return NotFound(f"The model `{model}` does not exist. Valid aliases: {edge.spec.model}.", param="model")
+
+
+def _vllm_prompt(prompt: object) -> None:
+    """Refuse an empty prompt in vLLM's words."""
+    if prompt is None or prompt == "":
+        message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"
+        raise BadRequest(message, param="prompt")
+    if prompt == []:
+        raise BadRequest("You must pass at least one prompt")
+    if isinstance(prompt, list) and [] in prompt:
+        raise BadRequest("The decoder prompt cannot be empty")
+
+
+def _vllm_salt(body: dict[str, Any]) -> str | None:
+    salt = body.get("cache_salt")
+    if salt is None or (isinstance(salt, str) and salt):
+        return salt
+    message = "Parameter 'cache_salt' must be a non-empty string if provided. (parameter=cache_salt)"
+    raise BadRequest(message, param="cache_salt")
 
 
 def _limit(edge: Edge, ask: Ask, max_new: int) -> None:
-    """Set how long the answer gets; a prompt too long for the model or for the cache is refused."""
+    """Set how long the answer gets; what is too long for the model or for the cache is refused."""
+    most = edge.spec.max_model_len
+    if edge.spec.engine == "vllm" and max_new > most:
+        message = (
+            f"max_tokens={max_new} cannot be greater than max_model_len={most}. "
+            f"Please request fewer output tokens. (parameter=max_tokens, value={max_new})"
+        )
+        raise BadRequest(message, param="max_tokens")
     longest = min(edge.spec.max_model_len, ask.driver.rank.longest)
     prompt = max(len(prompt) for prompt in ask.prompts)
     if prompt >= longest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -75,6 +76,19 @@ def seconds(request: Request, name: str, *, default: float) -> float:
     if not 0 <= number < inf:
         raise refused(name, "float_parsing", "a finite number of seconds, 0 or more", value)
     return number
+
+
+def whole(request: Request, name: str, *, default: int, most: int) -> int:
+    """Return a query parameter that is a whole number from 0 to `most`; raises BadRequest for any other."""
+    value = request.query_params.get(name, str(default))
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", value):
+        wanted = "a valid integer, unable to parse string as an integer"
+        raise refused(name, "int_parsing", wanted, value)
+    if int(value) < 0:
+        raise refused(name, "greater_than_equal", "greater than or equal to 0", value, {"ctx": {"ge": 0}})
+    if int(value) > most:
+        raise refused(name, "less_than_equal", f"less than or equal to {most}", value, {"ctx": {"le": most}})
+    return int(value)
 
 
 def choice(request: Request, name: str, choices: tuple[str, ...], *, default: str) -> str:

@@ -43,6 +43,8 @@ class Edge:
     paused_at: float | None = None  # monotonic seconds
     resumed: int = 0  # how often a pause was told to end
     sleep_level: int | None = None
+    asleep: frozenset[str] = frozenset()  # memory that a sleep has put away, by vLLM's names
+    updating: bool = False  # between the beginning and the end of a weight update (vLLM)
     flushing: bool = False
     weight_version: str = DEFAULT_WEIGHTS
     model_path: str = ""
@@ -63,7 +65,8 @@ class Edge:
         """Forget what control calls have changed: these are the ranks of a new process."""
         self.drivers, self.started = drivers, time()
         self.paused_at = self.sleep_level = None
-        self.flushing = False
+        self.asleep = frozenset()
+        self.flushing = self.updating = False
         self.weight_version, self.model_path = DEFAULT_WEIGHTS, self.spec.model
         self.gate.set()
         self.rooms.close()
@@ -82,7 +85,7 @@ class Edge:
         """Let all ranks and new requests go on; a plan of faults may make the pause last longer."""
         await asyncio.sleep(self.hold_pause)
         self.resumed += 1
-        self.paused_at = self.sleep_level = None
+        self.paused_at = None
         await self.every(lambda rank, _now: control.resume(rank))
         self.gate.set()
 

@@ -32,6 +32,12 @@ class NotFound(EdgeError):
         super().__init__(message, status=404, kind="NotFoundError", param=param)
 
 
+def missing(field: str) -> EdgeError:
+    """Return vLLM's error of a body without a field, such as `body.prompt`."""
+    problem = {"type": "missing", "loc": field, "msg": "Field required", "input": "None"}
+    return EdgeError(f"1 validation error:\n  {problem}", status=400, kind="Bad Request", param=field)
+
+
 def error_answer(engine: EngineName, error: EdgeError) -> Json:
     """Return the engine's own error body: flat on SGLang, under `error` on vLLM."""
     fields = {"message": error.message, "type": error.kind, "param": error.param, "code": error.status}

@@ -82,7 +82,7 @@ def _failed(why: str) -> EdgeError:
 
 
 async def _stream(edge: Edge, generation: Generation, shape: Shape, send: Send) -> None:
-    progress = Progress(edge, generation, shape)
+    progress = Progress(generation, shape)
     await start_stream(send)
     opening = shape.opening()
     while not (progress.complete or generation.gone):
@@ -101,8 +101,7 @@ async def _stream(edge: Edge, generation: Generation, shape: Shape, send: Send) 
 class Progress:
     """How much of each request has been sent."""
 
-    def __init__(self, edge: Edge, generation: Generation, shape: Shape) -> None:
-        self._text = edge.tokenizer.text
+    def __init__(self, generation: Generation, shape: Shape) -> None:
         self._requests = generation.requests
         self._shape = shape
         self._sent = [0] * len(generation.requests)
@@ -121,5 +120,5 @@ class Progress:
             if not self._ended[index] and (fresh or request.finish):
                 self._sent[index] += len(fresh)
                 self._ended[index] = request.finish is not None
-                events += self._shape.piece(index, self._text(fresh), request.finish)
+                events += self._shape.piece(index, fresh, request.finish)
         return events

@@ -1,7 +1,7 @@
-"""What answers look like: OpenAI's two routes as each engine writes them, and SGLang's native one.
+"""What answers look like: OpenAI's two routes as SGLang writes them, and its native one.
 
 A shape turns a generation into one object, or a piece of text into one stream event. Field order and
-extra fields are those of SGLang 0.5.23 and vLLM 0.32.
+extra fields are those of SGLang 0.5.23; vLLM's are in `vllm_shapes.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
-
-from workers.http.pair import offer
 
 if TYPE_CHECKING:
     from workers.engine.request import Request
@@ -29,8 +27,8 @@ class Shape(Protocol):
         """Return the events before the first token."""
         ...
 
-    def piece(self, index: int, text: str, finish: str | None) -> list[Any]:
-        """Return the events for new text of one request, ended or not."""
+    def piece(self, index: int, fresh: list[int], finish: str | None) -> list[Any]:
+        """Return the events for new tokens of one request, ended or not."""
         ...
 
     def closing(self) -> list[Any]:
@@ -38,40 +36,28 @@ class Shape(Protocol):
         ...
 
 
-def usage(edge: Edge, generation: Generation, *, chat: bool) -> dict[str, Any]:
-    """Return the usage of all requests together; cached tokens are the engine's own count.
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The tokens of all requests together; `cached` is the engine's own count.
 
     A prompt that is answered n times counts once, and so does what its first copy found in the cache.
     """
-    prompts = generation.requests[:: generation.ask.copies]
-    prompt = sum(request.prompt_tokens for request in prompts)
-    completion = sum(len(request.output) for request in generation.requests)
-    cached = sum(request.cached_tokens or 0 for request in prompts)
-    if edge.spec.engine == "sglang":
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached} if edge.spec.cache_report else None,
-        }
-    size = edge.spec.page_size
-    created = sum(request.prompt_tokens // size * size for request in prompts) - cached
-    return {
-        "prompt_tokens": prompt,
-        "total_tokens": prompt + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": {
-            "cached_tokens": cached,
-            "created_cache_tokens": created if chat else None,
-            "multimodal_tokens": None,
-        }
-        if edge.spec.cache_report
-        else None,
-        "completion_tokens_details": None,
-    }
 
+    prompts: list[Request]
+    prompt: int
+    completion: int
+    cached: int
 
-_CHOICE_TAIL = {"sglang": {"matched_stop": None}, "vllm": {"stop_reason": None, "token_ids": None}}
+    @classmethod
+    def of(cls, generation: Generation) -> Counts:
+        """Return a generation's."""
+        prompts = generation.requests[:: generation.ask.copies]
+        return cls(
+            prompts=prompts,
+            prompt=sum(request.prompt_tokens for request in prompts),
+            completion=sum(len(request.output) for request in generation.requests),
+            cached=sum(request.cached_tokens or 0 for request in prompts),
+        )
 
 
 @dataclass(slots=True)
@@ -87,16 +73,7 @@ class OpenAI:
         """Return the complete answer (see `Shape`)."""
         choices = [self._choice(index, request) for index, request in enumerate(self.generation.requests)]
         kind = "chat.completion" if self.chat else "text_completion"
-        return self._envelope(kind, choices) | {"usage": self._usage()} | self._offer()
-
-    def _offer(self) -> dict[str, Any]:
-        """Return where the prompt's KV can be fetched, if it is to be decoded elsewhere (vLLM)."""
-        if not self.generation.ask.pairs[0].offers:
-            return {}
-        request = self.generation.requests[0]
-        return {
-            "kv_transfer_params": offer(self.edge, request.rid, request.sequence.pages(request.prompt_tokens))
-        }
+        return self._envelope(kind, choices) | {"usage": self._usage()}
 
     def _choice(self, index: int, request: Request) -> dict[str, Any]:
         text = self.edge.tokenizer.text(request.output)
@@ -104,7 +81,7 @@ class OpenAI:
         return {"index": index, **said, "logprobs": None, **self._ending(request.finish)}
 
     def _ending(self, finish: str | None) -> dict[str, Any]:
-        return {"finish_reason": finish, **_CHOICE_TAIL[self.edge.spec.engine]}
+        return {"finish_reason": finish, "matched_stop": None}
 
     def opening(self) -> list[Any]:
         """Return the events that name the role, one per request (see `Shape`)."""
@@ -113,8 +90,9 @@ class OpenAI:
         role = {"role": "assistant", "content": ""}
         return [self._chunk(index, {"delta": role}, None) for index in range(len(self.generation.requests))]
 
-    def piece(self, index: int, text: str, finish: str | None) -> list[Any]:
+    def piece(self, index: int, fresh: list[int], finish: str | None) -> list[Any]:
         """Return one event, or two when a chat ends (see `Shape`)."""
+        text = self.edge.tokenizer.text(fresh)
         if not self.chat:
             return [self._chunk(index, {"text": text}, finish)]
         said = [self._chunk(index, {"delta": {"content": text}}, None)] if text else []
@@ -136,9 +114,8 @@ class OpenAI:
 
     def _envelope(self, kind: str, choices: list[Any]) -> dict[str, Any]:
         generation = self.generation
-        prefix = "" if self.edge.spec.engine == "sglang" else ("chatcmpl-" if self.chat else "cmpl-")
         return {
-            "id": prefix + generation.id,
+            "id": generation.id,
             "object": kind,
             "created": self.created,
             "model": generation.ask.model,
@@ -146,7 +123,15 @@ class OpenAI:
         }
 
     def _usage(self) -> dict[str, Any]:
-        return usage(self.edge, self.generation, chat=self.chat)
+        counts = Counts.of(self.generation)
+        return {
+            "prompt_tokens": counts.prompt,
+            "completion_tokens": counts.completion,
+            "total_tokens": counts.prompt + counts.completion,
+            "prompt_tokens_details": {"cached_tokens": counts.cached}
+            if self.edge.spec.cache_report
+            else None,
+        }
 
 
 @dataclass(slots=True)
@@ -166,7 +151,7 @@ class Native:
         """Return nothing (see `Shape`)."""
         return []
 
-    def piece(self, index: int, text: str, finish: str | None) -> list[Any]:  # noqa: ARG002 text is cumulative
+    def piece(self, index: int, fresh: list[int], finish: str | None) -> list[Any]:  # noqa: ARG002 see below
         """Return all text so far (see `Shape`)."""
         answer = self._answer(self.generation.requests[index])
         return [answer | {"index": index}] if self.generation.ask.batch else [answer]

