@@ -36,7 +36,7 @@ class Talk:
         if self.style == "ids":
             self._ids += drawn(self.chance, self.chance.randint(30, 120))
             return common | {"prompt": self._ids, "return_token_ids": True}
-        new = "\n".join(corpus.text(self.chance, self.kind) for _ in range(self.chance.randint(2, 5)))
+        new = "\n".join(corpus.text(self.chance, self.kind) for _ in range(self.chance.randint(1, 2)))
         if self.style == "text":
             self._said += f"\n{new}"
             return common | {"prompt": self._said}
