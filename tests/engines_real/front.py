@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from tests.e2e.processes import joined, router
+from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -21,14 +22,26 @@ _JOIN_SECONDS = 180.0
 
 
 @asynccontextmanager
-async def routing(workers: Sequence[str], *options: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """Run the router in front of workers, all of them joined; yields a client of it."""
+async def routing(
+    workers: Sequence[str], *options: str, history: bool = True
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """Run the router in front of workers, all of them joined; yields a client of it.
+
+    `history`: the engines keep one, and it has been read.
+    """
     async with (
         router(workers, *_OPTIONS, *options) as front,
         httpx2.AsyncClient(base_url=front.url, timeout=120.0) as client,
     ):
         await joined(client, len(workers), _JOIN_SECONDS)
+        if history:
+            await until_awaited(lambda: _all_live(client), "live views", _JOIN_SECONDS)
         yield client
+
+
+async def _all_live(client: httpx2.AsyncClient) -> bool:
+    rows = (await client.get("/workers")).json()["workers"]
+    return all(rank["view"] == "live" for row in rows for rank in row["ranks"])
 
 
 async def act(client: httpx2.AsyncClient, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

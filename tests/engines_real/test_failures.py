@@ -76,7 +76,7 @@ async def test_without_a_history_a_cut_shows_and_what_is_claimed_wrongly_is_soon
     known, others = prompts(24, 8), prompts(26, 16)
     async with cable(RANKS.events) as line, cable(RANKS.events + 1) as other:
         kv = "|".join(f"tcp://127.0.0.1:{each.port}" for each in (line, other))
-        async with routing([f"{ranks.url},kv={kv}"]) as client:
+        async with routing([f"{ranks.url},kv={kv}"], history=False) as client:
             await store(ranks.url, known[:1])  # its events say that the subscription stands
             await until_awaited(lambda: _all_claimed(client, known[:1]))
             await store(ranks.url, known)

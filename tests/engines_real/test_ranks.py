@@ -35,7 +35,7 @@ async def test_requests_go_to_the_rank_that_was_chosen_and_evictions_are_followe
     async with (
         listening(RANKS.events) as first,
         listening(RANKS.events + 1) as second,
-        routing([ranks.url]) as client,
+        routing([ranks.url], history=False) as client,
     ):
         bodies = [{"prompt": chance.choice(documents), "max_tokens": 2} for _ in range(_REQUESTS)]
         answers = [await ask(client, body) for body in bodies]
@@ -59,7 +59,7 @@ async def test_a_block_that_is_there_several_times_is_held_until_its_last_copy_i
     chance = Random(12)
     prompt = drawn(chance, _TOKENS)
     seen: list[int] = []
-    async with listening(RANKS.events) as heard, routing([ranks.url]) as client:
+    async with listening(RANKS.events) as heard, routing([ranks.url], history=False) as client:
         await store(ranks.url, [prompt] * _COPIES)
         while not seen or seen[-1]:
             await until_awaited(lambda: _agrees(client, heard, prompt))
@@ -76,7 +76,7 @@ async def test_a_request_that_reports_its_hits_tells_a_router_without_history_wh
     body = {"prompt": prompt}
     for rank in range(RANKS.ranks):
         await store(ranks.url, [prompt], rank)
-    async with routing([ranks.url]) as client:
+    async with routing([ranks.url], history=False) as client:
         assert set((await claims(client, body)).values()) == {0}
         told = await ask(client, body | {"vllm_xargs": {"kv_cache_report_mode": "full"}})
         assert (told.overlap, told.cached) == (0, usable(_TOKENS))

@@ -29,8 +29,8 @@ _ROUTES = [
     ),
     ("/v1/responses", _RESPONSE, (), "cached_tokens"),
 ]
-# Three wrong counts in a row, and the router would no longer trust its own.
-_ROUNDS = 4
+# Nine wrong counts of the latest sixteen, and the router would no longer trust its own.
+_ROUNDS = 6
 
 
 @pytest.mark.parametrize(("path", "body", "apart", "cached"), _ROUTES, ids=["messages", "responses"])
