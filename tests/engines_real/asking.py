@@ -37,6 +37,14 @@ class Asked:
     ids: tuple[int, ...]
 
 
+def calling(url: str) -> httpx2.AsyncClient:
+    """Return a client whose every request has a connection of its own.
+
+    On a machine that is busy a server lets go of a connection in the moment in which it is used again.
+    """
+    return httpx2.AsyncClient(base_url=url, timeout=120.0, limits=httpx2.Limits(max_keepalive_connections=0))
+
+
 async def ask(
     client: httpx2.AsyncClient, body: dict[str, Any], headers: dict[str, str] | None = None
 ) -> Asked:
@@ -86,7 +94,7 @@ async def store(url: str, prompts: Sequence[list[int]], rank: int = 0) -> None:
     """Have a rank of an engine compute prompts, all at once, without the router: as other clients do."""
     pinned = {"x-data-parallel-rank": str(rank)}
     bodies = [{"model": NAME, "prompt": prompt, "max_tokens": 2, "ignore_eos": True} for prompt in prompts]
-    async with httpx2.AsyncClient(base_url=url, timeout=120.0) as client:
+    async with calling(url) as client:
         calls = (client.post(COMPLETION, json=body, headers=pinned) for body in bodies)
         for answer in await asyncio.gather(*calls):
             assert answer.status_code == 200, answer.text

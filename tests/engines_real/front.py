@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import httpx2
-
 from tests.e2e.processes import joined, router
+from tests.engines_real.asking import calling
 from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    import httpx2
 
 KEY = "a-key-of-sixteen-characters"
 BEARER = {"authorization": f"Bearer {KEY}"}
@@ -31,7 +32,7 @@ async def routing(
     """
     async with (
         router(workers, *_OPTIONS, *options) as front,
-        httpx2.AsyncClient(base_url=front.url, timeout=120.0) as client,
+        calling(front.url) as client,
     ):
         await joined(client, len(workers), _JOIN_SECONDS)
         if history:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.engines_real.engine import Plan
 
-# One names blocks by numbers, as vLLM does by default, the other by digests.
-INTS = Plan("ints", 18_000, 18_100, 18_200)
+# Blocks named by numbers, as vLLM does by default, and adapters that can be loaded; blocks named by digests.
+INTS = Plan("ints", 18_000, 18_100, 18_200, environment=(("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True"),))
 BYTES = Plan("bytes", 18_010, 18_110, 18_210, environment=(("VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES", "0"),))
 # Two ranks with room for two of the longest prompts each, so that they have to evict; and no history.
 ROOM_BLOCKS = 128

@@ -6,10 +6,9 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
 
-from tests.engines_real.asking import ask, usable
+from tests.engines_real.asking import ask, calling, usable
 from tests.engines_real.engine import MODELS
 from tests.engines_real.front import routing
 from tests.engines_real.listener import listening
@@ -19,6 +18,8 @@ from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import httpx2
 
     from tests.engines_real.engine import Engine
 
@@ -56,7 +57,7 @@ async def test_an_adapter_that_is_loaded_while_the_engine_runs_has_a_cache_of_it
     body, adapter = {"model": _LATE, "prompt": prompt}, {"lora_name": _LATE}
     async with (
         routing([engine.url]) as client,
-        httpx2.AsyncClient(base_url=engine.url, timeout=60.0) as direct,
+        calling(engine.url) as direct,
     ):
         await ask(client, {"prompt": prompt})
         path = {"lora_path": str(MODELS / "adapter")}

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 
-from tests.engines_real.asking import ask, claims, usable
+from tests.engines_real.asking import ask, calling, claims, usable
 from tests.engines_real.front import act, routing
 from tests.engines_real.listener import listening
 from tests.engines_real.traffic import drawn
@@ -23,6 +22,8 @@ from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import httpx2
 
     from tests.engines_real.engine import Engine
     from tests.engines_real.listener import Listener
@@ -79,7 +80,7 @@ async def test_what_others_empty_is_seen_by_asking_the_engine(
     async with (
         routing([engine.url]) as client,
         listening(engine.plan.events) as heard,
-        httpx2.AsyncClient(base_url=engine.url, timeout=60.0) as direct,
+        calling(engine.url) as direct,
     ):
         await _warm(client, prompts)
         cleared, began = len(heard.events("AllBlocksCleared")), time.monotonic()

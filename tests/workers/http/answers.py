@@ -35,6 +35,7 @@ _REFUSED: list[dict[str, Any]] = [
 ]
 _EMPTY: list[Any] = ["", [], [[]], None]
 QUESTIONS: list[Question] = [
+    ("POST", "/update_weight_version", {"new_version": "default"}),
     *(("POST", _COMPLETIONS, _TEXT | more) for more in _WITH),
     ("POST", _COMPLETIONS, _TEXT | {"model": ADAPTER}),
     ("POST", _COMPLETIONS, _TEXT | {"cache_salt": "s", "prompt": [_PROMPT, _PROMPT[:40]]}),
