@@ -90,14 +90,25 @@ async def claims(client: httpx2.AsyncClient, body: dict[str, Any]) -> dict[tuple
     }
 
 
-async def store(url: str, prompts: Sequence[list[int]], rank: int = 0) -> None:
-    """Have a rank of an engine compute prompts, all at once, without the router: as other clients do."""
+async def store(url: str, prompts: Sequence[list[int]], rank: int = 0, answer: int = 2) -> list[list[int]]:
+    """Have a rank of an engine compute prompts, all at once, without the router: as other clients do.
+
+    Returns what it has answered to each, so many tokens.
+    """
     pinned = {"x-data-parallel-rank": str(rank)}
-    bodies = [{"model": NAME, "prompt": prompt, "max_tokens": 2, "ignore_eos": True} for prompt in prompts]
+    common = {
+        "model": NAME,
+        "max_tokens": answer,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    bodies = [common | {"prompt": prompt} for prompt in prompts]
     async with calling(url) as client:
         calls = (client.post(COMPLETION, json=body, headers=pinned) for body in bodies)
-        for answer in await asyncio.gather(*calls):
-            assert answer.status_code == 200, answer.text
+        answers = await asyncio.gather(*calls)
+    assert {each.status_code for each in answers} == {200}, answers[0].text
+    return [each.json()["choices"][0]["token_ids"] for each in answers]
 
 
 def usable(tokens: int) -> int:

@@ -57,10 +57,14 @@ async def test_a_block_that_is_there_several_times_is_held_until_its_last_copy_i
     ranks: Engine, measured: Callable[[str], None]
 ) -> None:
     chance = Random(12)
-    prompt = drawn(chance, _TOKENS)
+    start = drawn(
+        chance, BLOCK_SIZE // 2
+    )  # what is less than a block is found nowhere, and each fills its own
     seen: list[int] = []
     async with listening(RANKS.events) as heard, routing([ranks.url], history=False) as client:
-        await store(ranks.url, [prompt] * _COPIES)
+        filled = [(await store(ranks.url, [start], answer=BLOCK_SIZE))[0] for _ in range(_COPIES)]
+        assert filled == [filled[0]] * _COPIES
+        prompt = start + filled[0]
         while not seen or seen[-1]:
             await until_awaited(lambda: _agrees(client, heard, prompt))
             seen.append(_copies(heard, prompt))

@@ -46,8 +46,11 @@ def _sglang_rank(edge: Edge, driver: Driver) -> Iterator[str]:
 
 
 def vllm_metrics(edge: Edge) -> str:
-    """Return vLLM's /metrics: the start of the process, then one series per rank."""
-    lines = [_line("process_start_time_seconds", {}, edge.started)]
+    """Return vLLM's /metrics: the start of the process, then one series per rank.
+
+    Several ranks have as many front ends, which share their metrics and have no start in common.
+    """
+    lines = [_line("process_start_time_seconds", {}, edge.started)] if len(edge.drivers) == 1 else []
     lines += [line for driver in edge.drivers for line in _vllm_rank(edge, driver)]
     return "\n".join(lines) + "\n"
 

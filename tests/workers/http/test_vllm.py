@@ -90,10 +90,17 @@ async def test_models_and_usage_have_the_fields_of_the_real_engine() -> None:
         assert list(usage["prompt_tokens_details"]) == list(real["prompt_tokens_details"])
 
 
-async def test_metrics_carry_the_block_size_and_the_start_of_the_process() -> None:
+async def test_metrics_carry_the_start_of_the_process_where_there_is_one_front_end() -> None:
+    for dp in (1, 2):
+        async with one(engine="vllm", dp=dp) as edge:
+            metrics = (await edge.get("/metrics")).text
+            assert (f"process_start_time_seconds {edge.worker.edge.started}" in metrics) is (dp == 1)
+            assert ("process_start_time_seconds" in metrics) is (dp == 1)
+
+
+async def test_metrics_carry_the_block_size_of_every_rank() -> None:
     async with one(engine="vllm", page_size=32, dp=2) as edge:
         metrics = (await edge.get("/metrics")).text
-        assert f"process_start_time_seconds {edge.worker.edge.started}" in metrics
         assert 'vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="1"' in metrics
         assert 'vllm:engine_sleep_state{engine="0",model_name="stand-in",sleep_state="awake"} 1.0' in metrics
         await edge.post("/sleep?level=1")
