@@ -68,7 +68,7 @@ async def test_what_the_router_is_told_to_empty_is_empty_when_it_answers(
             await act(client, call.format(url=engine.url), _SYNC if call == "weight_sync" else None)
         assert [await _claimed(client, prompt) for prompt in prompts] == [0] * len(prompts)
         await _stays_empty(client, prompts, heard, cleared)
-        measured(f"{reset.name}: empty at once, the engine said nothing for {_QUIET_SECONDS:g} s more")
+        measured(f"empty at once, the engine said nothing for {_QUIET_SECONDS:g} s more")
         await _goes_on(client, prompts, heard, cleared)
 
 
@@ -91,7 +91,7 @@ async def test_what_others_empty_is_seen_by_asking_the_engine(
         await _stays_empty(client, prompts, heard, cleared)
         assert (await direct.post(reset.resume)).status_code == 200
         await until_awaited(lambda: _ready(client))
-        measured(f"{reset.name}: empty {took:.2f} s later, the engine silent for {_QUIET_SECONDS:g} s more")
+        measured(f"empty {took:.2f} s later, the engine silent for {_QUIET_SECONDS:g} s more")
         await _goes_on(client, prompts, heard, cleared)
 
 

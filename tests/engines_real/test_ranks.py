@@ -57,9 +57,8 @@ async def test_a_block_that_is_there_several_times_is_held_until_its_last_copy_i
     ranks: Engine, measured: Callable[[str], None]
 ) -> None:
     chance = Random(12)
-    start = drawn(
-        chance, BLOCK_SIZE // 2
-    )  # what is less than a block is found nowhere, and each fills its own
+    # Less than a block is found nowhere: each request fills one of its own.
+    start = drawn(chance, BLOCK_SIZE // 2)
     seen: list[int] = []
     async with listening(RANKS.events) as heard, routing([ranks.url], history=False) as client:
         filled = [(await store(ranks.url, [start], answer=BLOCK_SIZE))[0] for _ in range(_COPIES)]
