@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from router.fleet.effects import EFFECT, Effect, Removed
+from router.fleet.effects import Effect, Removed
 from router.observe.figures import Figure, Figures, lasting, merged
 from router.share.journal import Journal
-from router.share.line import FOLLOW_SECONDS, SHOW_SECONDS, Line, LineClosed
+from router.share.line import FOLLOW_SECONDS, SHOW_SECONDS, LineClosed, forget
+from router.share.member import Member
 from router.share.syncs import Syncs
 
 if TYPE_CHECKING:
@@ -33,47 +34,6 @@ _FIGURES = msgspec.msgpack.Decoder(Figures)
 # that is ended has its streams cut. Looks are counted, not time: a parent that stands still misses none.
 LOOK_SECONDS, _MOST_MISSED = 2.0, 5
 _log = logging.getLogger(__name__)
-
-
-class Member:
-    """One process; `answer` does what it asks for. `signal` sends it one. `reloads` it knows of."""
-
-    def __init__(
-        self, exchange: Exchange, index: int, sender: str, send: Callable[[signal.Signals], None]
-    ) -> None:
-        self.index = index
-        self.sender = sender
-        self.signal = send
-        self.line: Line | None = None
-        self.joined = self.serves = False
-        self.asked: asyncio.Future[msgspec.Raw] | None = None
-        self.missed = 0
-        self.reloads = exchange.reloads
-        self._exchange = exchange
-
-    async def answer(self, what: str, body: msgspec.Raw) -> Any:
-        """See `Line`."""
-        exchange = self._exchange
-        match what:
-            case "join":
-                return await exchange.join(self)
-            case "change" | "tell":
-                act = exchange.change if what == "change" else exchange.follow
-                return await act(self, EFFECT.decode(body))
-            case "figures":
-                return await exchange.figures(self, _FIGURES.decode(body))
-            case "rows":
-                answers = await exchange.gather(self, what)
-                return {index: raw for index, raw in answers.items() if raw is not None}
-            case "sync":
-                return exchange.sync(self, begins=msgspec.msgpack.decode(body, type=bool))
-            case "good":
-                exchange.good.update([msgspec.msgpack.decode(body, type=tuple[str, bytes])])
-            case "serves":
-                exchange.serves(self)
-            case _:
-                raise ValueError(what)
-        return None
 
 
 class Exchange:
@@ -150,7 +110,7 @@ class Exchange:
         if last is not None:
             self._departed = merged([self._departed, lasting(last)])
         for _, answer in self._call(None, "gone", member.sender):
-            answer.add_done_callback(_forget)
+            answer.add_done_callback(forget)
         if member.serves:
             self._vacant.add(member.index)
             self._tell_vacant()
@@ -185,7 +145,7 @@ class Exchange:
         """Have all, or one, take the connections of the places where nobody serves."""
         for each in self._members.values() if member is None else [member]:
             if each.joined and each.line is not None:
-                each.line.call("vacant", sorted(self._vacant)).add_done_callback(_forget)
+                each.line.call("vacant", sorted(self._vacant)).add_done_callback(forget)
 
     async def watch(self) -> None:
         """End processes that stand still without dying, which nobody else would, until cancelled."""
@@ -199,7 +159,7 @@ class Exchange:
             return
         if member.asked is None or member.asked.done():
             member.asked, member.missed = member.line.call("alive"), 0
-            member.asked.add_done_callback(_forget)
+            member.asked.add_done_callback(forget)
             return
         member.missed += 1
         if member.missed == _MOST_MISSED:
@@ -283,9 +243,3 @@ class Exchange:
 async def _wait(asked: Asked, seconds: float) -> None:
     if asked:
         await asyncio.wait([answer for _, answer in asked], timeout=seconds)
-
-
-def _forget(answer: asyncio.Future[msgspec.Raw]) -> None:
-    """Nobody waits for it; that it failed is no news."""
-    if not answer.cancelled():
-        answer.exception()

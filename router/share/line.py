@@ -125,3 +125,9 @@ class Line:
             self._send(frame.number, _FAILURE, frame.what, None)
         else:
             self._send(frame.number, _ANSWER, frame.what, body)
+
+
+def forget(answer: asyncio.Future[msgspec.Raw]) -> None:
+    """Let a call that nobody waits for end as it may: that it failed is no news."""
+    if not answer.cancelled():
+        answer.exception()

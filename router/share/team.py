@@ -7,35 +7,29 @@ as it is then, and hears of all that comes after.
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from router.errors import BadRequest, Busy, RouterError, WorkerExists
-from router.fleet.allowed import Allowed, Confined
+from router.fleet.allowed import Allowed
 from router.fleet.control import continue_left
-from router.fleet.effects import Added, Drained, Effect, Removed
-from router.observe.figures import Figures
-from router.observe.rows import WorkerRow, workers_json
-from router.observe.together import merged_rows
+from router.fleet.effects import Effect
+from router.share.crew import TeamCrew
 from router.share.doors import Doors
 from router.share.follower import Follower
-from router.share.line import FOLLOW_SECONDS, SHOW_SECONDS, CallFailed, Line, LineClosed
+from router.share.line import FOLLOW_SECONDS, Line, forget
 from router.share.mail import Mail
-from router.share.names import name_of
+from router.share.sight import TeamSight
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from router.api.keyfile import KeyFile
     from router.fleet.fleet import Fleet
     from router.fleet.membership import Membership
-    from router.fleet.spec import WorkerSpec
-    from router.fleet.worker import Worker
     from router.observe.exposition import Exposition
     from router.observe.sight import Share
     from router.reload import Reload
@@ -43,17 +37,10 @@ if TYPE_CHECKING:
     from router.share.seat import Seat
     from router.share.sharing import Sharing
 
-T = TypeVar("T")
-
-# What a call may take on top, over the parent.
-_SLACK_SECONDS = 5.0
 # How long a process lets those who have connected wait until it can serve them as the others do.
 _READY_SECONDS, _LOOK_SECONDS = 5.0, 0.01
 _EFFECTS = msgspec.msgpack.Decoder(list[Effect])
 _FOLLOW = msgspec.msgpack.Decoder(tuple[str, Effect])
-_FIGURES = msgspec.msgpack.Decoder(Figures)
-_ROWS = msgspec.msgpack.Decoder(dict[int, list[WorkerRow]])
-_log = logging.getLogger(__name__)
 
 
 class Team:
@@ -127,7 +114,7 @@ class Team:
     async def serves(self, listen: Callable[[socket.socket], Awaitable[Listener]]) -> None:
         """Say that this process serves, and `listen` also where nobody does."""
         assert self._line is not None  # noqa: S101 - it has joined
-        self._line.call("serves").add_done_callback(_forget)
+        self._line.call("serves").add_done_callback(forget)
         await self._doors.start(listen)
 
     def keep_good(self, keys: KeyFile | None, reload: Reload) -> None:
@@ -138,7 +125,7 @@ class Team:
 
     def _keep(self, what: str, good: object) -> None:
         assert self._line is not None  # noqa: S101 - it has joined
-        self._line.call("good", (what, pickle.dumps(good))).add_done_callback(_forget)
+        self._line.call("good", (what, pickle.dumps(good))).add_done_callback(forget)
 
     def stopping(self) -> None:
         """Take no connections of others any more."""
@@ -185,106 +172,3 @@ class Team:
             self._sharing.peers.forget(sender)
         if self._follower is not None:
             self._follower.gone(sender)
-
-
-async def _ask(line: Line, what: str, body: Any, seconds: float) -> msgspec.Raw:
-    try:
-        return await line.ask(what, body, seconds=seconds + _SLACK_SECONDS)
-    except (LineClosed, CallFailed, TimeoutError) as error:
-        raise RouterError("the other processes of the router could not be told") from error
-
-
-class TeamCrew:
-    """A `Crew` of several processes."""
-
-    def __init__(self, line: Line, fleet: Fleet, membership: Membership, allowed: Allowed) -> None:
-        self._line = line
-        self._fleet = fleet
-        self._membership = membership
-        self._allowed = allowed
-
-    async def add(self, spec: WorkerSpec) -> Worker:
-        """See `Crew`."""
-        if spec.bind:
-            raise BadRequest("bind: expected false, several processes cannot have one address", param="bind")
-        confined = await Confined.at(self._allowed, spec)
-        spec = await confined.spec(spec)
-        names = {name_of(url) for url in self._fleet.workers}
-        if name_of(spec.url) in names or await self._change(Added(spec, confined.address)) is None:
-            raise WorkerExists(f"the worker {spec.url} is there already", param="url")
-        return self._fleet.workers[spec.url]
-
-    async def drain(self, worker: Worker, *, on: bool) -> None:
-        """See `Crew`."""
-        (self._membership.drain if on else self._membership.undrain)(worker)
-        await self._change(Drained(worker.url, on))
-
-    async def remove(self, worker: Worker, seconds: float | None) -> int:
-        """See `Crew`."""
-        longest = self._membership.drain_seconds if seconds is None else seconds
-        cut = await self._change(Removed(worker.url, longest), longest)
-        return cut or 0
-
-    async def tell(self, effect: Effect) -> None:
-        """See `Crew`."""
-        await _ask(self._line, "tell", effect, FOLLOW_SECONDS)
-
-    async def sync(self, run: Coroutine[Any, Any, T]) -> T:
-        """See `Crew`."""
-        return await self._fleet.sync(self._sync(run))
-
-    async def _sync(self, run: Coroutine[Any, Any, T]) -> T:
-        if not msgspec.msgpack.decode(await _ask(self._line, "sync", True, SHOW_SECONDS)):
-            run.close()
-            raise Busy("another weight sync is under way")
-        try:
-            return await run
-        finally:
-            self._line.call("sync", False).add_done_callback(_forget)
-
-    async def _change(self, effect: Effect, seconds: float = 0.0) -> int | None:
-        """Have all processes follow, this one, too; None: it cannot be done."""
-        raw = await _ask(self._line, "change", effect, seconds + FOLLOW_SECONDS)
-        return msgspec.msgpack.decode(raw, type=int | None)
-
-
-class TeamSight:
-    """A `Sight` of several processes; of those that do not answer in time, what is known of them."""
-
-    def __init__(self, line: Line, index: int, exposition: Exposition, share: Share) -> None:
-        self._line = line
-        self._index = index
-        self._exposition = exposition
-        self._share = share
-
-    async def own(self, what: str) -> Figures | list[WorkerRow]:
-        """Return what this process has to show of one kind."""
-        return await (self._exposition.figures() if what == "figures" else self._exposition.rows())
-
-    async def metrics(self, accept: str) -> tuple[bytes, str]:
-        """See `Sight`."""
-        own = await self._exposition.figures()
-        try:
-            together = _FIGURES.decode(await _ask(self._line, "figures", own, SHOW_SECONDS))
-        except RouterError:
-            together = own
-        return await self._exposition.render(accept, together)
-
-    async def workers(self) -> bytes:
-        """See `Sight`."""
-        return workers_json(await self.rows(), self._share())
-
-    async def rows(self) -> list[WorkerRow]:
-        """See `Sight`."""
-        rows = {self._index: await self._exposition.rows()}
-        try:
-            rows |= _ROWS.decode(await _ask(self._line, "rows", None, SHOW_SECONDS))
-        except RouterError:
-            _log.warning("the workers are shown as one process sees them: the others could not be asked")
-        return merged_rows([rows[index] for index in sorted(rows)])
-
-
-def _forget(answer: asyncio.Future[msgspec.Raw]) -> None:
-    """Nobody waits for it; that it failed is no news."""
-    if not answer.cancelled():
-        answer.exception()

@@ -6,16 +6,19 @@ import asyncio
 import signal
 import socket
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from router.fleet.effects import EFFECT, Added, Begun, Drained, Effect, Ended, Removed
 from router.fleet.spec import parse_worker
 from router.observe.figures import Figure, Figures
-from router.share.exchange import Exchange, Member
+from router.share.exchange import Exchange
 from router.share.line import Line
 from tests.waiting import until, until_awaited
+
+if TYPE_CHECKING:
+    from router.share.member import Member
 
 REQUESTS = "kv_router_retries_total"
 FOLLOWED = msgspec.msgpack.Decoder(tuple[str, Effect])
