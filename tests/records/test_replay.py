@@ -13,6 +13,7 @@ from router.cli import main
 from router.records import entries
 from router.records.format import RecordError
 from router.records.replay import replay, shown
+from router.records.revived import policy_of
 from tests.records.made import batch, live, part, prompt, ranked, session, stored, write
 
 if TYPE_CHECKING:
@@ -318,3 +319,8 @@ def test_an_unknown_policy_and_a_missing_directory_are_told(tmp_path: Path, comm
         code, _, err = command.run("replay", *arguments)
         assert code == 2
         assert err.count("\n") == 1
+
+
+def test_a_policy_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(RecordError, match=r"^there is no policy best; expected one of kv, round_robin, "):
+        policy_of("best")
