@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.errors import BadRequest
 from router.pairs import transfer
 from router.pairs.bootstrap import bodies
-from router.pairs.half import Half
+from router.pairs.half import Half, HalfFailed
 from router.proxy.upstream import Upstream
 from tests.pairs.ranks import a_rank
 
@@ -117,3 +117,11 @@ def test_the_newer_limit_of_a_chat_is_set_where_it_is_used() -> None:
 def test_without_a_transfer_the_decode_worker_computes_the_prompt() -> None:
     body = json.dumps(BODY | {"kv_transfer_params": {"do_remote_prefill": True}}).encode()
     assert json.loads(transfer.decode_body(body, b"null")) == BODY
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{", b'{"kv_transfer_params": ' + b"[" * 9000], ids=["list", "cut", "deep"]
+)
+def test_what_is_no_answer_of_a_prefill_worker_is_that_workers_failure(body: bytes) -> None:
+    with pytest.raises(HalfFailed, match="not a JSON object"):
+        transfer._read(a_half(), body)
