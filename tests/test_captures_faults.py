@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,10 @@ from router.core.index import Index
 from router.core.rank import Rank
 from router.core.steps import Apply, AskReplay, State, Step
 from router.core.view import View
-from router.core.wire import Batch, WireError, decode_batch
+from router.core.wire import WireError, decode_batch
+
+if TYPE_CHECKING:
+    from router.core.events import Batch
 
 CAPTURE = Path(__file__).parent / "fixtures" / "captures" / "sglang_0.5.23_page16.json"
 RECORD: dict[str, Any] = json.loads(CAPTURE.read_text())

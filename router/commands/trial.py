@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from router.core.blocks import pack_tokens
-from router.core.wire import Batch, Stored, WireError, decode_batch
+from router.core.events import Batch, Stored
+from router.core.wire import WireError, decode_batch
 from router.errors import UpstreamFailed
 from router.proxy.fetch import fetch
 from router.streams.reader import SEQ_BYTES, Frames, Reader

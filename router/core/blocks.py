@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _U32, _U64 = "I", "Q"
 TOKEN_BYTES = array(_U32).itemsize
+# In letters: salts and adapters are named by clients, and thousands of long ones would fill the memory.
+_LONGEST_CACHED = 256
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):
@@ -49,9 +51,15 @@ def pack_tokens(ids: Iterable[int]) -> bytes:
     return packed.tobytes()
 
 
-@lru_cache(maxsize=4096)
 def namespace_root(namespace: Namespace, block_size: int, *, bigram: bool = False) -> int:
-    """Return the key that every chain of this namespace starts from. Cached: called once per request."""
+    """Return the key that every chain of this namespace starts from. About 0.3 us where it is cached."""
+    given = len(namespace.cache_salt or "") + len(namespace.lora or "")
+    root = _root if given <= _LONGEST_CACHED else _root.__wrapped__
+    return root(namespace, block_size, bigram)
+
+
+@lru_cache(maxsize=4096)
+def _root(namespace: Namespace, block_size: int, bigram: bool) -> int:
     parts: tuple[object, ...] = (namespace.model, namespace.lora, namespace.cache_salt, block_size, bigram)
     if namespace.text:
         parts = (*parts, "text")
@@ -64,13 +72,13 @@ def block_keys(
     start: int,
     *,
     bigram: bool = False,
-    extras: Iterable[object] | None = None,
+    extras: Iterable[bytes] | None = None,
 ) -> array[int]:
     """Return one key per full block of `tokens` (u32 LE), chained from the key `start`.
 
     With `bigram` (SGLang with EAGLE or MTP) a block is `block_size` pairs of neighbours, so it also
-    covers the first token after it. `extras` gives each block's further extra keys (multimodal
-    content), which make it different content. About 0.1 us a block of 16 tokens.
+    covers the first token after it. `extras` gives each block's further extra keys, encoded
+    (multimodal content), which make it different content. About 0.1 us a block of 16 tokens.
     """
     if extras is not None:
         return _mixed_keys(tokens, block_size, start, extras, bigram=bigram)
@@ -91,7 +99,7 @@ def _cutter(width: int) -> Struct:
 
 
 def _mixed_keys(
-    tokens: bytes, block_size: int, start: int, extras: Iterable[object], *, bigram: bool
+    tokens: bytes, block_size: int, start: int, extras: Iterable[bytes], *, bigram: bool
 ) -> array[int]:
     width = block_size * TOKEN_BYTES
     overhang = TOKEN_BYTES if bigram else 0
@@ -99,7 +107,7 @@ def _mixed_keys(
     keys = array(_U64)
     for at, extra in zip(range(0, len(tokens), width), extras, strict=False):
         if extra:
-            key = xxh3_64_intdigest(msgspec.msgpack.encode(extra), key)
+            key = xxh3_64_intdigest(extra, key)
         key = xxh3_64_intdigest(tokens[at : at + width + overhang], key)
         keys.append(key)
     return keys

@@ -38,7 +38,7 @@ from router.core.silence import Silence
 from router.core.steps import Apply, AskReplay, Reset, Standing, State, Step
 
 if TYPE_CHECKING:
-    from router.core.wire import Batch
+    from router.core.events import Batch
 
 
 # Batches that can be on their way while a control call is answered; an engine that has published so many

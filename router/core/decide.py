@@ -6,8 +6,8 @@ from array import array
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from router.core.events import DEVICE_TIER
 from router.core.facts import Facts
-from router.core.wire import DEVICE_TIER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

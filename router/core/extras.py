@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 
 def split_salt(extras: list[Any], lora: str | None) -> tuple[str | None, list[Any]]:
     """Split the cache salt from the first block's extra keys. Raises TypeError."""
@@ -17,12 +19,12 @@ def split_salt(extras: list[Any], lora: str | None) -> tuple[str | None, list[An
     return first[-1], [first[:-1], *extras[1:]]
 
 
-def beyond_lora(extras: list[Any], lora: str | None) -> list[Any] | None:
-    """Return what is left of each block's extra keys, or None when nothing is. Raises TypeError."""
+def beyond_lora(extras: list[Any], lora: str | None) -> list[bytes] | None:
+    """Return what is left of each block's extra keys, encoded, or None when nothing is. Raises TypeError."""
     if not any(extras):
         return None
     left = [_without_lora(extra, lora) for extra in extras]
-    return left if any(left) else None
+    return [msgspec.msgpack.encode(extra) if extra else b"" for extra in left] if any(left) else None
 
 
 def _without_lora(extra: Any, lora: str | None) -> list[Any]:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.core.wire import Batch
+    from router.core.events import Batch
 
 
 class Holding:

@@ -18,9 +18,9 @@ from router.core.packed import Packed, fingerprint, fingerprints
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from router.core.events import Stored
     from router.core.rooms import Run
     from router.core.tree import Tree
-    from router.core.wire import Stored
 
 _HALF = 0xFFFF_FFFF
 _UPPER = _HALF << 32

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
-from router.core.wire import Hash, Stored
+from router.core.events import Hash, Stored
 
 
 class Orphans:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from router.core.wire import Removed, Stored
+from router.core.events import Removed, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

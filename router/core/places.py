@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from router.core.events import Stored
     from router.core.states import States
-    from router.core.wire import Stored
 
 # Only full attention says that a prefix is usable; sliding windows and Mamba groups do not (vLLM 0.32).
 _PREFIX_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})

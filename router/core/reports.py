@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.core.wire import Hash
+    from router.core.events import Hash
 
 _TOGETHER_SECONDS = 1.0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from router.core.wire import DEVICE_TIER
+from router.core.events import DEVICE_TIER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from router.core.wire import Batch
+    from router.core.events import Batch
 
 
 class State(StrEnum):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64_intdigest
 
 from router.core.blocks import Namespace, block_keys, namespace_root
+from router.core.events import Batch, Cleared, Hash, Removed, Stored
 from router.core.index import as_keys
 from router.core.names import Names
 from router.core.orphans import Orphans
@@ -32,7 +33,6 @@ from router.core.predicted import Predicted
 from router.core.reports import Reports
 from router.core.states import NOBODY
 from router.core.tree import ROOT
-from router.core.wire import Batch, Cleared, Hash, Removed, Stored
 
 if TYPE_CHECKING:
     from array import array

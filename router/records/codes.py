@@ -15,8 +15,6 @@ from hashlib import blake2b
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from router.core.blocks import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ class Codes:
         )
 
     def blocks(
-        self, tokens: bytes, block_size: int, *, bigram: bool, extras: Iterable[object] | None = None
+        self, tokens: bytes, block_size: int, *, bigram: bool, extras: Iterable[bytes] | None = None
     ) -> bytes:
         """Return the codes of the full blocks of `tokens` (u32 LE); see `router.core.blocks.block_keys`.
 
@@ -58,8 +56,7 @@ class Codes:
         size = width + (TOKEN_BYTES if bigram else 0)
         parts = [tokens[at : at + size] for at in range(0, len(tokens) - size + 1, width)]
         if extras is not None:
-            mixed = zip(parts, extras, strict=False)
-            parts = [part + msgspec.msgpack.encode(extra) if extra else part for part, extra in mixed]
+            parts = [part + extra for part, extra in zip(parts, extras, strict=False)]
         return self._all(self._tokens, parts, code_bytes(block_size))
 
     def hashes(self, hashes: Iterable[int | bytes]) -> bytes:

@@ -7,8 +7,8 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core.cursor import Cursor
+from router.core.events import Batch
 from router.core.steps import Apply, Reset, Step
-from router.core.wire import Batch
 from router.records import entries
 from router.records.revived import batch_of
 

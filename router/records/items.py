@@ -8,8 +8,8 @@ from router.records.entries import Entry
 
 if TYPE_CHECKING:
     from router.api.planner import Plan
+    from router.core.events import Batch
     from router.core.facts import Candidate, Facts
-    from router.core.wire import Batch
 
 
 class RawLive(NamedTuple):

@@ -8,7 +8,7 @@ import msgspec
 
 from router.core.blocks import Namespace, PromptBlocks, block_keys, namespace_root
 from router.core.cost import POLICIES, Policy, Weights
-from router.core.wire import Batch, Cleared, Event, Removed
+from router.core.events import Batch, Cleared, Event, Removed
 from router.pairs.choice import DECODE
 from router.records import entries
 from router.records.codes import as_tokens, numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.core.wire import Removed, Stored
+from router.core.events import Removed, Stored
 from router.records.codes import CODE_BYTES, as_tokens, code_bytes, numbers
 from router.records.entries import Blocks, Clear, Removal, Sealed, Store
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from router.core.blocks import PromptBlocks
-    from router.core.wire import Batch, Event
+    from router.core.events import Batch, Event
     from router.records.codes import Codes
 
 # What makes blocks of neighbour pairs others than blocks of tokens, in a re-run that knows no pairs.

@@ -12,19 +12,19 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from router.core.cursor import Cursor
+from router.core.events import Stored
 from router.core.index import Index
 from router.core.ledger import Load
 from router.core.steps import State
 from router.core.view import View
-from router.core.wire import Stored
 from router.records import entries
 from router.records.items import RawLive, RawReplayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from router.core.events import Batch
     from router.core.steps import Step
-    from router.core.wire import Batch
 
     Put = Callable[[Any], None]
 

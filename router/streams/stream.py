@@ -17,8 +17,9 @@ import zmq
 
 from router.core.counts import StreamCounts
 from router.core.cursor import Cursor
+from router.core.events import Batch
 from router.core.steps import Apply, AskReplay, Reset, State, Step
-from router.core.wire import Batch, WireError, decode_batch
+from router.core.wire import WireError, decode_batch
 from router.observe.logs import fields
 from router.streams.reader import SEQ_BYTES, Frames, Reader, receive_batch
 from router.streams.replay import Replay

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cost import POLICIES, Weights, choose
 from router.core.decide import gather
+from router.core.events import Batch, Stored
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.view import View
-from router.core.wire import Batch, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

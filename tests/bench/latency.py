@@ -29,7 +29,7 @@ from router.streams.stream import Stream
 from router.streams.turns import Turns
 
 if TYPE_CHECKING:
-    from router.core.wire import Batch
+    from router.core.events import Batch
 
 RANKS, RATE, SECONDS = 64, 1000, 5.0
 PER_BATCH = (40, 10, 4, 1)

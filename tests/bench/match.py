@@ -13,9 +13,9 @@ from statistics import median
 from time import perf_counter
 
 from router.core.blocks import Namespace, PromptBlocks
+from router.core.events import Batch, Hash, Stored
 from router.core.index import Index
 from router.core.view import View
-from router.core.wire import Batch, Hash, Stored
 from tests.bench import dynamo
 
 BLOCK_SIZE = 16

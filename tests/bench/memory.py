@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from random import Random
 
+from router.core.events import Batch, Stored
 from router.core.index import Index
 from router.core.view import View
-from router.core.wire import Batch, Stored
 
 RANKS = 8
 CHAINS, CHAIN_BLOCKS = 8, 128

@@ -13,9 +13,9 @@ from random import Random
 from time import thread_time
 from typing import TYPE_CHECKING
 
+from router.core.events import Batch, Event, Removed, Stored
 from router.core.index import Index
 from router.core.view import View
-from router.core.wire import Batch, Event, Removed, Stored
 from router.fleet.fleet import SWEEP_PORTION
 
 if TYPE_CHECKING:

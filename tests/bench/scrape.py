@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from router.collector import spare_the_collector
-from router.core.wire import Batch, Cleared, Removed, Stored
+from router.core.events import Batch, Cleared, Removed, Stored
 from router.engines.description import Description, EventSource
 from router.fleet.fleet import Fleet
 from router.fleet.limits import ViewLimits

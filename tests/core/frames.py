@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from router.core.blocks import pack_tokens
-from router.core.wire import Batch, Event, Hash, Removed, Stored
+from router.core.events import Batch, Event, Hash, Removed, Stored
 
 BLOCK_SIZE = 4
 

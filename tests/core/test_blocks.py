@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.blocks import Namespace, PromptBlocks, block_keys, namespace_root, pack_tokens
+from router.core.blocks import Namespace, PromptBlocks, _root, block_keys, namespace_root, pack_tokens
 
 BASE = Namespace("m")
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=64)
@@ -61,10 +61,17 @@ def test_a_bigram_block_covers_the_token_after_it() -> None:
     )
 
 
+def test_the_roots_of_long_names_are_made_anew_and_not_kept() -> None:
+    before = _root.cache_info().currsize
+    one, other = (Namespace("m", None, "salt" * 1000 + end) for end in "ab")
+    assert namespace_root(one, 4) == namespace_root(one, 4) != namespace_root(other, 4)
+    assert _root.cache_info().currsize == before
+
+
 def test_extra_keys_make_a_block_and_all_after_it_different() -> None:
     root = namespace_root(BASE, 2)
     plain = block_keys(pack_tokens(range(6)), 2, root)
-    mixed = block_keys(pack_tokens(range(6)), 2, root, extras=[[], [["image", 0]], []])
+    mixed = block_keys(pack_tokens(range(6)), 2, root, extras=[b"", b"image 0", b""])
     assert mixed[0] == plain[0]
     assert mixed[1] != plain[1]
     assert mixed[2] != plain[2]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.cursor import Cursor
+from router.core.events import Batch, Cleared, Event
 from router.core.steps import Apply, AskReplay, Reset, State, Step
-from router.core.wire import Batch, Cleared, Event
 
 
 def batch(ts: float, *events: Event) -> Batch:

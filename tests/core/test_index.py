@@ -14,7 +14,7 @@ from tests.core.frames import BLOCK_SIZE, batch, removed, stored
 if TYPE_CHECKING:
     from array import array
 
-    from router.core.wire import Hash
+    from router.core.events import Hash
 
 
 def view(index: Index, *, copies: bool = False) -> View:

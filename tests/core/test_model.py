@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from router.core.blocks import Namespace, block_keys, namespace_root, pack_tokens
+from router.core.events import Batch, Cleared, Event, Hash, Stored
 from router.core.index import Index
 from router.core.view import View
-from router.core.wire import Batch, Cleared, Event, Hash, Stored
 from tests.core.frames import BLOCK_SIZE, removed, stored
 from tests.core.oracle import FULL, Oracle, Path, Place, Run, Space
 

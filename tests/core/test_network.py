@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cursor import Cursor
 from router.core.decide import gather
+from router.core.events import Batch, Cleared, Event
 from router.core.index import Index
 from router.core.rank import Rank
 from router.core.steps import Apply, AskReplay, State, Step
 from router.core.view import View
-from router.core.wire import Batch, Cleared, Event
 from tests.core.frames import BLOCK_SIZE, removed, stored
 
 PROMPTS = 8

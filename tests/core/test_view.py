@@ -8,11 +8,11 @@ import pytest
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.decide import gather
+from router.core.events import Cleared, Event
 from router.core.index import Index
 from router.core.places import MAX_TIERS
 from router.core.rank import Rank
 from router.core.view import View
-from router.core.wire import Cleared, Event
 from tests.core.frames import BLOCK_SIZE, batch, removed, stored
 
 
@@ -392,7 +392,7 @@ def test_ranks_of_different_block_sizes_share_an_index() -> None:
 
 def test_extra_keys_for_fewer_blocks_than_stored_are_skipped() -> None:
     f = Fixture()
-    f.apply(stored([10, 11], A + B, extras=[["x"]]))
+    f.apply(stored([10, 11], A + B, extras=[b"x"]))
     assert (f.view.blocks(), f.view.events["skipped_misaligned"]) == ({"GPU": 0}, 1)
 
 

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.core.wire import Cleared, Removed, Stored, WireError, _decode_any, decode_batch
+from router.core.events import Cleared, Removed, Stored
+from router.core.wire import MOST_EVENTS, WireError, _decode_any, decode_batch
 from tests.core.frames import payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.core.wire import Batch
+    from router.core.events import Batch
 
+encode = msgspec.msgpack.encode
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
 GOLDEN = bytes.fromhex(
     "93cb3ff80000000000009387a474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657392fb07b1706172656e"
@@ -110,12 +112,12 @@ def test_bigram_pairs_become_the_tokens_behind_them() -> None:
         ([["tenant"], None], None, "tenant", None),
         ([["ad"], ["ad"]], "ad", None, None),
         ([["ad", "salt"], ["ad"]], "ad", "salt", None),
-        ([None, [["image", 3]]], None, None, [[], [["image", 3]]]),
-        ([[["image", 0], "salt"], None], None, "salt", [[["image", 0]], []]),
+        ([None, [["image", 3]]], None, None, [b"", encode([["image", 3]])]),
+        ([[["image", 0], "salt"], None], None, "salt", [encode([["image", 0]]), b""]),
     ],
 )
 def test_extra_keys_split_into_adapter_salt_and_the_rest(
-    extra_keys: list[Any], lora: str | None, salt: str | None, left: list[Any] | None
+    extra_keys: list[Any], lora: str | None, salt: str | None, left: list[bytes] | None
 ) -> None:
     raw = STORED | {
         "block_hashes": [1, 2],
@@ -155,12 +157,47 @@ def test_a_lora_id_without_a_name_is_no_namespace_that_a_request_can_name() -> N
         STORED | {"medium": 3},
         STORED | {"extra_keys": "x"},
         STORED | {"extra_keys": ["x"]},
+        STORED | {"token_ids": b"\1\0\0\0\2\0\0\0"},
+        STORED | {"token_ids": {1: 1, 2: 2}},
+        STORED | {"group_idx": "0"},
+        STORED | {"lora_id": {}},
+        STORED | {"block_hashes": [b"x" * 65]},
+        STORED | {"parent_block_hash": b"x" * 65},
+        STORED | {"medium": "x" * 65},
+        {"type": "BlockRemoved", "block_hashes": [1], "medium": 3},
+        {"type": "BlockRemoved", "block_hashes": None},
     ],
+    ids=repr,
 )
 def test_an_undecodable_event_costs_itself_and_not_its_batch(bad: Any) -> None:
     batch = decode_batch(payload(STORED, bad, ["AllBlocksCleared"]))
     assert [type(event) for event in batch.events] == [Stored, Cleared]
     assert batch.undecodable == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\xa3\xff\xfe\xfd",  # no UTF-8
+        b"\x81\x81\x01\x02\x03",  # a map as a key
+        b"\xc7\x0c\xff" + b"\xff" * 12,  # no moment of any time
+        b"\x91" * 900 + b"\xc0",
+    ],
+    ids=["text", "key", "time", "depth"],
+)
+def test_an_event_that_no_decoder_takes_costs_itself_too(bad: bytes) -> None:
+    head = b"\x93" + encode(1.5) + b"\x93" + encode(STORED)
+    batch = decode_batch(head + bad + encode(["AllBlocksCleared"]) + encode(0))
+    assert [type(event) for event in batch.events] == [Stored, Cleared]
+    assert (batch.undecodable, batch.rank) == (1, 0)
+
+
+def test_a_batch_of_more_events_than_any_engine_sends_is_refused_unread() -> None:
+    most = decode_batch(payload(*[["AllBlocksCleared"]] * MOST_EVENTS))
+    assert (len(most.events), most.undecodable) == (MOST_EVENTS, 0)
+    many = b"\x93" + encode(1.5) + b"\xdd" + (1 << 20).to_bytes(4, "big") + b"\xc0" * (1 << 20) + b"\x00"
+    with pytest.raises(WireError, match="1048576 events, more than 65535"):
+        decode_batch(many)
 
 
 def test_unknown_fields_and_trailing_elements_are_harmless() -> None:
@@ -174,10 +211,15 @@ def test_unknown_fields_and_trailing_elements_are_harmless() -> None:
         b"",
         b"\xc1",
         b"\x93",
-        msgspec.msgpack.encode({"a": 1}),
-        msgspec.msgpack.encode([1.0]),
-        msgspec.msgpack.encode(["x", [], 0]),
-        msgspec.msgpack.encode([1.0, {}, 0]),
+        encode({"a": 1}),
+        encode([1.0]),
+        encode(["x", [], 0]),
+        encode([True, [], 0]),
+        encode([float("nan"), [], 0]),
+        encode([float("inf"), [["AllBlocksCleared"]], 0]),
+        encode([1.0, {}, 0]),
+        encode([1.0, [], 0]) + b"more",
+        b"\x93\x01\xdd\xff\xff\xff\xff\xc0\x00",
         b"\x91" * 5000,
     ],
 )
@@ -280,7 +322,7 @@ def test_usual_batches_are_read_as_any_other(
     events: list[tuple[str | None, dict[str, Any]]], ts: Any, rank: Any
 ) -> None:
     maps: list[dict[str, Any]] = [{"type": tag, **PLAIN, **changes} for tag, changes in events]
-    body = msgspec.msgpack.encode([ts, maps, rank])
+    body = encode([ts, maps, rank])
 
     def outcome(decode: Callable[[bytes], Batch]) -> Batch | str:
         try:

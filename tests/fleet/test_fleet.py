@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.core.wire import Batch
+from router.core.events import Batch
 from router.errors import BadRequest, NoWorker, UnknownModel, UpstreamFailed
 from router.fleet.fleet import Fleet
 from router.fleet.limits import ViewLimits

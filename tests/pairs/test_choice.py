@@ -9,8 +9,8 @@ import pytest
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
 from router.core.cost import POLICIES, Weights
+from router.core.events import Batch
 from router.core.index import Index
-from router.core.wire import Batch
 from router.core.wish import Wish
 from router.fleet.route import Halves
 from router.pairs.choice import Choice, Judge, Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
-from router.core.wire import Batch, Cleared, Removed, Stored
+from router.core.events import Batch, Cleared, Removed, Stored
 from router.records import entries
 from router.records.codes import Codes
 from router.records.format import MAGIC, block, packed

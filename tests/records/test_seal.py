@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks, block_keys, namespace_root, pack_tokens
+from router.core.events import Batch, Cleared, Removed, Stored
 from router.core.index import Index
 from router.core.view import View
-from router.core.wire import Batch, Cleared, Removed, Stored
 from router.records.codes import as_tokens
 from router.records.seal import opened, prompt_blocks, salted, sealed
 from tests.records.made import CODES, SIZE, batch, stored
 
 if TYPE_CHECKING:
-    from router.core.wire import Event
+    from router.core.events import Event
 
 Pair = tuple[View, Index]
 
@@ -97,7 +97,7 @@ def test_an_event_whose_tokens_do_not_fit_stays_one() -> None:
 
 def test_blocks_with_images_in_them_are_others() -> None:
     plain = stored([1], range(4))
-    image = Stored(plain.hashes, None, plain.tokens, SIZE, False, "GPU", None, None, [["image"]], 0, None)
+    image = Stored(plain.hashes, None, plain.tokens, SIZE, False, "GPU", None, None, [b"image"], 0, None)
     first, second = (sealed(batch(event), CODES).events[0] for event in (plain, image))
     assert first.blocks != second.blocks  # type: ignore[union-attr]  # both are stores
 

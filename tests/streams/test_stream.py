@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import zmq
 
+from router.core.events import Batch, Stored
 from router.core.index import Index
 from router.core.steps import State
 from router.core.view import View
-from router.core.wire import Batch, Stored
 from router.engines.description import EventSource
 from router.streams.sockets import context, dealer, subscriber
 from router.streams.stream import Stream

@@ -29,7 +29,7 @@ from workers.traces.workload import tokens_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.core import wire
+    from router.core import events
     from workers.engine.events import Batch
     from workers.engine.rank import Rank
     from workers.simulate.setup import Setup
@@ -59,7 +59,7 @@ class SimFleet:
             )
             for number in range(setup.workers)
         ]
-        self._history: list[deque[wire.Batch]] = [deque(maxlen=setup.history) for _ in self.workers]
+        self._history: list[deque[events.Batch]] = [deque(maxlen=setup.history) for _ in self.workers]
         self._late = Later()
         self._sent: dict[Request, Flight] = {}
         self._held: list[tuple[Ask, Record]] = []

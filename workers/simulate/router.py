@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from router.core.blocks import PromptBlocks
     from router.core.cost import Policy, Weights
+    from router.core.events import Batch
     from router.core.facts import Candidate
-    from router.core.wire import Batch
     from workers.engine.load import Load as EngineLoad
 
 MODEL = "simulated"
