@@ -10,25 +10,28 @@ from collections import Counter, OrderedDict
 
 from router.core.events import Hash, Stored
 
+# Of tokens, in bytes: blocks can be of any size.
+_MOST_BYTES = 64 * 2**20
+
 
 class Orphans:
     """At most `bound` blocks, the oldest runs leave first."""
 
-    __slots__ = ("_bound", "_members", "_runs", "blocks")
+    __slots__ = ("_bound", "_bytes", "_members", "_runs", "blocks")
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._runs: OrderedDict[Hash, list[Stored]] = OrderedDict()
         # How often each hash is among the runs: most removals are of none of them.
         self._members: Counter[Hash] = Counter()
-        self.blocks = 0
+        self.blocks = self._bytes = 0
 
     def keep(self, run: Stored) -> None:
         """Hold a run until its parent is stored."""
         assert run.parent is not None  # noqa: S101 - a run without a parent starts at the root
         self._runs.setdefault(run.parent, []).append(run)
         self._count(run)
-        while self.blocks > self._bound:
+        while self.blocks > self._bound or self._bytes > _MOST_BYTES:
             _, runs = self._runs.popitem(last=False)
             for old in runs:
                 self._discount(old)
@@ -62,14 +65,16 @@ class Orphans:
         """Forget all."""
         self._runs = OrderedDict()
         self._members = Counter()
-        self.blocks = 0
+        self.blocks = self._bytes = 0
 
     def _count(self, run: Stored) -> None:
         self.blocks += len(run.hashes)
+        self._bytes += len(run.tokens)
         self._members.update(run.hashes)
 
     def _discount(self, run: Stored) -> None:
         self.blocks -= len(run.hashes)
+        self._bytes -= len(run.tokens)
         for block in run.hashes:
             if self._members[block] > 1:
                 self._members[block] -= 1

@@ -45,7 +45,7 @@ class Places:
 
     def is_one_too_many(self, tier: str) -> bool:
         """Say whether there are as many tiers as there may be, and this is another one."""
-        return tier not in self.tiers and len(self.tiers) >= MAX_TIERS
+        return tier not in self.tiers and (len(self.tiers) >= MAX_TIERS or not self._states.has_room(tier))
 
     def open(self, event: Stored, number: int) -> int:
         """Return the plane of a store; a rank's further groups must then hold every block too."""

@@ -18,6 +18,8 @@ Masks: TypeAlias = tuple[int, ...]
 Plane: TypeAlias = tuple[str, int]
 
 NOBODY = 0
+# Of all ranks together, for they are never forgotten; engines name less than ten.
+MOST_TIERS = 16
 
 
 class States:
@@ -40,6 +42,10 @@ class States:
     def plane(self, tier: str, group: int) -> int:
         """Return the number of a plane, made when first asked for."""
         return self.planes.setdefault((tier, group), len(self.planes))
+
+    def has_room(self, tier: str) -> bool:
+        """Say whether a tier is known, or may become so."""
+        return (tier, 0) in self.planes or sum(not group for _, group in self.planes) < MOST_TIERS
 
     def holds(self, state: int, plane: int, bit: int) -> bool:
         """Say whether a state has a slot's bit in a plane."""

@@ -12,6 +12,7 @@ from router.core.events import Cleared, Event
 from router.core.index import Index
 from router.core.places import MAX_TIERS
 from router.core.rank import Rank
+from router.core.states import MOST_TIERS
 from router.core.view import View
 from tests.core.frames import BLOCK_SIZE, batch, removed, stored
 
@@ -159,6 +160,15 @@ def test_orphans_are_bounded() -> None:
     assert (f.overlap(A + B + END), f.overlap(D + B + END)) == (4, 8)
 
 
+def test_orphans_are_bounded_in_bytes_whatever_the_size_of_their_blocks() -> None:
+    f = Fixture()
+    for at in range(70):
+        f.apply(stored([2 * at + 1], [at] * (1 << 18), 2 * at, block_size=1 << 18))
+    assert f.view.orphans.blocks == 64
+    f.apply(stored([0], A), stored([138], B))
+    assert f.view.orphans.blocks == 63
+
+
 def test_only_full_attention_says_that_a_prefix_is_usable() -> None:
     f = Fixture()
     f.apply(stored([10], A, kind="sliding_window", group=1), stored([11], B, kind="full_attention"))
@@ -185,6 +195,19 @@ def test_the_number_of_tiers_is_bounded() -> None:
     f = Fixture()
     f.apply(*(stored([10], A, tier=f"T{n}") for n in range(MAX_TIERS + 3)))
     assert len(f.view.blocks()) == MAX_TIERS
+
+
+def test_names_of_tiers_are_bounded_over_all_ranks_and_resets() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=BLOCK_SIZE) for _ in range(3)]
+    for number in range(100):
+        for view in views:
+            view.apply(batch(stored([1], A, tier=f"T{number}{view.slot}"), stored([2], B)))
+            view.reset("restart")
+    assert len(index.states.planes) == MOST_TIERS
+    assert views[0].events["skipped_tier"] > 0
+    views[0].apply(batch(stored([1], A), stored([1], A, tier="CPU")))
+    assert views[0].blocks()["GPU"] == 1
 
 
 def test_the_block_size_is_learnt_from_events() -> None:
@@ -281,11 +304,13 @@ def test_hashes_that_other_ranks_use_for_other_content_are_kept_apart() -> None:
 
 def test_a_hash_that_only_a_view_of_the_past_used_otherwise_is_no_conflict() -> None:
     f = Fixture()
-    f.apply(stored([10, 11 ^ 1 << 56], A + B), Cleared(), stored([10, 11], A + B))
+    f.apply(stored([10, 11 ^ 1 << 56], A + B))
+    f.apply(Cleared(), stored([10, 11], A + B))
     assert f.overlap(A + B + END) == 8
     f.apply(stored([11 ^ 1 << 56], C, 11), removed([11 ^ 1 << 56]))
     assert f.overlap(A + B + C + END) == 8
-    f.apply(Cleared(), stored([10, 99], A + B), Cleared(), stored([10, 11], A + B), stored([99], C))
+    f.apply(Cleared(), stored([10, 99], A + B))
+    f.apply(Cleared(), stored([10, 11], A + B), stored([99], C))
     assert f.view.resets == {"all_blocks_cleared": 3}
     assert (f.overlap(A + B + END), f.overlap(C + END)) == (8, 4)
     f.apply(removed([11]))
@@ -364,6 +389,34 @@ def test_a_clear_does_not_wait_for_what_came_before_it() -> None:
     while f.index.sweep(1000):
         assert f.overlap([*long_prompt(), *END]) == 0
     assert f.view.blocks() == {"GPU": 1}
+
+
+def test_of_a_batch_only_what_came_after_its_last_clear_counts() -> None:
+    f = Fixture()
+    f.apply(stored([1], A), Cleared(), stored([2], B), Cleared(), Cleared(), stored([3], C))
+    assert f.view.blocks() == {"GPU": 1}
+    assert [f.overlap(tokens + END) for tokens in (A, B, C)] == [0, 0, 4]
+    assert f.view.resets == {"all_blocks_cleared": 1}
+    assert f.view.events == {"stored": 3, "cleared": 3}
+
+
+def test_a_rank_that_clears_what_is_empty_leaves_nothing_to_sweep() -> None:
+    f = Fixture()
+    f.apply(Cleared())
+    slot = f.view.slot
+    for _ in range(1000):
+        f.apply(Cleared(), Cleared())
+    assert (f.view.slot, f.view.resets["all_blocks_cleared"]) == (slot, 1001)
+    assert not f.index.sweep(1)
+
+
+def test_a_store_of_no_blocks_says_nothing_of_their_size() -> None:
+    f = Fixture()
+    f.apply(
+        stored([1], A), stored([], [], block_size=2**62), stored([], [], 1, block_size=1), stored([2], B, 1)
+    )
+    assert f.overlap(A + B + END) == 8
+    assert (f.view.block_size, f.view.events["skipped_misaligned"]) == (BLOCK_SIZE, 2)
 
 
 def test_a_long_chain_of_orphans_joins() -> None:

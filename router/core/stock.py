@@ -1,0 +1,249 @@
+"""What a rank has said that it holds since its view was last emptied.
+
+vLLM can hold several physical copies of one block and tells of each (0.32: three identical prompts
+decoded at once store one hash three times, and remove it three times), so there a block is gone with its
+last copy (`counts_copies`). SGLang's radix tree holds one node per content, so there a store of a known
+block changes nothing and one removal ends it. A store that begins at the root with a block long known is
+no new copy: prefix hits store nothing, so it is a report of what is there (`kv_cache_report_mode: full`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_64_intdigest
+
+from router.core.blocks import Namespace, block_keys, namespace_root
+from router.core.ends import Ends
+from router.core.packed import fingerprint
+from router.core.places import Places
+from router.core.reports import Reports
+from router.core.states import NOBODY
+from router.core.tree import ROOT
+
+if TYPE_CHECKING:
+    from array import array
+    from collections import Counter
+
+    from router.core.events import Removed, Stored
+    from router.core.index import Index
+    from router.core.names import Names
+    from router.core.pieces import Doubt
+    from router.core.predicted import Predicted
+    from router.core.rooms import Run
+
+
+class Came(Enum):
+    """What became of a store; CONFLICT: other ranks use its hashes for other content."""
+
+    HELD = 0
+    SKIPPED = 1
+    ORPHANED = 2
+    CONFLICT = 3
+
+
+class Stock:
+    """The blocks of one slot; `names` and `predicted` are the view's. `ts` is that of the last batch."""
+
+    def __init__(
+        self,
+        index: Index,
+        slot: int,
+        model: str,
+        names: Names,
+        predicted: Predicted,
+        events: Counter[str],
+        *,
+        counts_copies: bool,
+    ) -> None:
+        """`events` counts what is skipped, and why."""
+        self.ts = 0.0
+        self._index = index
+        self._slot = slot
+        self._model = model
+        self._names = names
+        self._predicted = predicted
+        self._events = events
+        self._counts_copies = counts_copies
+        self._holder = index.holders[slot]
+        self._places = Places(index.states, self._holder.bit)
+        self._reports = Reports()
+        self._ends = Ends(index.tree, self._holder, names)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no event has left anything here."""
+        return not self._places.tiers
+
+    def blocks(self) -> dict[str, int]:
+        """Return the number of blocks held, by tier."""
+        return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._places.tiers.items()}
+
+    def on_device(self) -> int:
+        """Return the number of blocks held on the device."""
+        return self._holder.blocks.get(0, 0)
+
+    def store(self, event: Stored) -> Came:
+        """Hold a store's blocks; say what became of it."""
+        plane = self._places.of(event)
+        if plane is None or not event.tokens or not event.aligned:
+            plane = self._plane(event)
+            if plane is None:
+                return Came.SKIPPED
+        start = self._before(event)
+        if start is None:
+            return Came.ORPHANED
+        return self._extend(event, plane, *start) or self._hold(event, plane, *start)
+
+    def _plane(self, event: Stored) -> int | None:
+        """Return where a store belongs, None when it cannot be part of this view, counted by its reason."""
+        group = self._places.group(event)
+        if group is None:
+            self._events["skipped_group"] += 1
+        elif not event.tokens and event.hashes:
+            self._lift(event, group)
+        elif not event.aligned:
+            self._events["skipped_misaligned"] += 1
+        elif self._places.is_one_too_many(event.tier):
+            self._events["skipped_tier"] += 1
+        else:
+            return self._places.open(event, group)
+        return None
+
+    def _before(self, event: Stored) -> Run | None:
+        """Return row and key that an event's first block follows, None when its parent is not known."""
+        if event.parent is not None:
+            return self._ends.find(event.parent)
+        namespace = Namespace(self._model, event.lora, event.cache_salt)
+        return ROOT, namespace_root(namespace, event.block_size, bigram=event.bigram)
+
+    def _extend(self, event: Stored, plane: int, row: int, key: int) -> Came | None:
+        """Hold new blocks behind an end of the tree, or one block anywhere: the common cases.
+
+        Returns None when it was none of them.
+        """
+        tree, blocks = self._index.tree, len(event.hashes)
+        if not row or event.extras or tree.blocks + blocks > tree.bound:
+            return None
+        if blocks == 1:
+            return self._add_one(event, plane, row, xxh3_64_intdigest(event.tokens, key))
+        if tree.children[row] or not tree.has_room(row, blocks):
+            return None
+        keys = block_keys(event.tokens, event.block_size, key, bigram=event.bigram)
+        first = tree.extend(keys, row, self._index.states.alone(plane, self._slot), self._index.stamp)
+        self._holder.gain(plane, blocks)
+        if self._predicted:
+            self._predicted.settle_all(keys)
+        if not self._names.note_new(event, first, keys):
+            return Came.CONFLICT
+        self._ends.note(event.hashes[-1], first + blocks - 1, keys[-1])
+        return Came.HELD
+
+    def _add_one(self, event: Stored, plane: int, row: int, key: int) -> Came | None:
+        """Hold one block below a row, if it is in no view yet or in that of others only."""
+        tree, states = self._index.tree, self._index.states
+        known = tree.child(row, key) if tree.children[row] else 0
+        if not known:
+            known = tree.append(key, row, states.alone(plane, self._slot), self._index.stamp)
+            self._holder.gain(plane, 1)
+            if not self._names.note_one(event, known, key):
+                return Came.CONFLICT
+        else:
+            state = tree.states[known]
+            held = states.add(state, plane, self._holder.bit)
+            if held == state or not self._names.note_known(event, known, key):
+                return None
+            tree.states[known] = held
+            self._holder.gain(plane, 1)
+        if self._predicted:
+            self._predicted.settle(key)
+        self._ends.note(event.hashes[-1], known, key)
+        return Came.HELD
+
+    def _hold(self, event: Stored, plane: int, row: int, key: int) -> Came:
+        """Hold blocks of which any may be known."""
+        keys = block_keys(event.tokens, event.block_size, key, bigram=event.bigram, extras=event.extras)
+        if len(keys) != len(event.hashes):
+            self._events["skipped_misaligned"] += 1
+            return Came.SKIPPED
+        tree = self._index.tree
+        runs = tree.locate(keys, row) if not row or tree.children[row] else []
+        known = sum([length for _, length in runs]) if runs else 0
+        if len(keys) - known > self._index.room():
+            # The blocks before these may be among those that are given up for them.
+            self._index.make_room(len(keys) - known)
+            return self.store(event)
+        counts = self._counts_again(event, runs, plane)
+        fresh = self._grow(keys, known, runs, row, plane) if known < len(keys) else []
+        if not self._names.note(event, keys, runs + fresh, known):
+            return Came.CONFLICT
+        last, length = (fresh or runs)[-1]
+        self._ends.note(event.hashes[-1], last + length - 1, keys[-1])
+        for first, length in runs:
+            self._holder.mark(first, length, plane, counts=counts)
+        if self._predicted:
+            self._predicted.settle_all(keys)
+        return Came.HELD
+
+    def _grow(self, keys: array[int], known: int, runs: list[Run], row: int, plane: int) -> list[Run]:
+        """Hold the blocks of a chain that are in no view yet, behind the known ones; return their runs."""
+        after = runs[-1][0] + runs[-1][1] - 1 if runs else row
+        state = self._index.states.alone(plane, self._slot)
+        self._holder.gain(plane, len(keys) - known)
+        return self._index.tree.grow(keys[known:] if known else keys, after, state, self._index.stamp)
+
+    def _counts_again(self, event: Stored, runs: list[Run], plane: int) -> bool:
+        """Say whether a block that is held and stored again is one more copy."""
+        if not self._counts_copies or event.parent is not None:
+            return self._counts_copies
+        tree, states = self._index.tree, self._index.states
+        is_held = bool(runs) and states.holds(tree.states[runs[0][0]], plane, self._holder.bit)
+        return self._reports.is_copy(event.hashes[0], self.ts, is_held=is_held)
+
+    def _lift(self, event: Stored, group: int) -> None:
+        """Attach a tier to known blocks: offload connectors store hashes without tokens (vLLM 0.32)."""
+        for block in event.hashes:
+            row = self._names.row(fingerprint(block))
+            if not row or self._places.is_one_too_many(event.tier) or not self._holder.holds(row):
+                self._events["skipped_placeholder"] += 1
+                continue
+            self._holder.mark(row, 1, self._places.open(event, group), counts=False)
+
+    def remove(self, event: Removed) -> None:
+        """Hold blocks no more in one tier; what is not held there is no matter."""
+        if self._places.skips(event.group):
+            self._events["skipped_group"] += 1
+            return
+        plane = self._places.plane(event.tier, event.group)
+        if plane is None:
+            return
+        for block in event.hashes:
+            name = fingerprint(block)
+            row = self._names.row(name)
+            if row:
+                self._unmark(row, plane, name)
+        if self._index.tree.loose:
+            self._index.rouse()
+
+    def _unmark(self, row: int, plane: int, name: int) -> None:
+        """Note that the rank holds a block in one plane no more; with its last holder its name goes."""
+        left = self._holder.unmark(row, plane)
+        if left is None:
+            return
+        if self._predicted:
+            self._predicted.settle(self._index.tree.keys[row])
+        if not self._holder.holds(row):
+            self._names.drop_own(name)
+        if left == NOBODY:
+            self._names.drop_shared(name, row)
+            self._index.tree.release(row)
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Hold none of the blocks in doubt, those nearest to the end first."""
+        runs = self._index.tree.locate(doubt.keys, ROOT)
+        rows = list(chain.from_iterable(range(row, row + length) for row, length in runs))
+        for row in reversed(rows[doubt.start :]):
+            if self._holder.drop(row):
+                self._events["contradicted"] += 1
