@@ -12,11 +12,12 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from router.engines.control import ACTIONS, Action
 from router.errors import BadRequest, ConfigError, NotAllowed, UnknownWorker
-from router.fleet.control import Result, WeightSync, all_ok, control_all
+from router.fleet.control import Result, all_ok, control_all
 from router.fleet.crew import Crew
 from router.fleet.fleet import Fleet
 from router.fleet.snapshot import snapshot
 from router.fleet.spec import WorkerSpec, from_mapping, parse_worker
+from router.fleet.sync import WeightSync
 from router.fleet.worker import Worker
 from router.proxy.body import read_body
 

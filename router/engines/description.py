@@ -56,3 +56,9 @@ class Description:
     version: str | None
     bootstrap_port: int | None = None
     loads: tuple[EventSource | None, ...] = ()
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What views are made for; while it stays, a view can be reset instead of replaced."""
+        has_events = tuple(source is not None for source in self.sources)
+        return (self.engine, self.model, self.block_size, self.bigram, self.dp, has_events)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from router.engines.detect import ENGINES, describe
 from router.errors import OutOfDescriptors, UpstreamFailed
+from router.fleet.resets import Weights, reset_views, weights_changed, weights_now
 from router.fleet.worker import Worker, WorkerState
 from router.proxy.fetch import fetch
 
@@ -54,8 +55,9 @@ class Supervisor:
         self._due = 0.0
         worker.renew = self.renew
         worker.health.look = self._look.set
-        # The version of the weights when last asked, and how often the caches had been cleared by then.
-        self._weights: tuple[str, int] | None = None
+        # When last asked; and whether that was since the worker was asked who it is.
+        self._weights: Weights | None = None
+        self._asked_weights = False
 
     def renew(self) -> None:
         """Ask the worker again who it is: its stream has seen another process, or may have."""
@@ -77,6 +79,7 @@ class Supervisor:
         """Ask the worker who it is, then probe it until it fails or is to be asked again."""
         await self._join()
         self._due = self._clock() + _DESCRIBE_SECONDS
+        self._asked_weights = False
         while await self._probe() and self._clock() < self._due:
             await self._wait(self._probe_seconds)
             for stream in self._worker.streams:
@@ -118,8 +121,8 @@ class Supervisor:
         try:
             health = await fetch(worker.side, "GET", "/health", timeout=_PROBE_TIMEOUT)
             paused = bool(await engine.is_paused(worker.side))
-            if paused or worker.state is WorkerState.PAUSED or self._weights is None:
-                self._saw_weights(await engine.weight_version(worker.side))
+            if self._asks_weights(paused=paused, each_time=engine.PAUSE_MAY_CLEAR):
+                self._saw_weights(await engine.weight_version(worker.side), paused=paused)
         except OutOfDescriptors:
             return True  # as far as is known
         except UpstreamFailed as error:
@@ -145,23 +148,29 @@ class Supervisor:
         if worker.state is WorkerState.DRAINING or (paused and was_paused):
             return
         if may_clear and paused is not was_paused:
-            worker.reset_views("paused", until_word=not paused)
+            reset_views(worker, "paused", until_word=not paused)
         if paused:
             worker.become(WorkerState.PAUSED, "the engine says that it is paused")
         else:
             worker.become(WorkerState.READY)
 
-    def _saw_weights(self, version: str | None) -> None:
-        """Empty the views when the weights are others and nothing has told that the cache is gone.
+    def _asks_weights(self, *, paused: bool, each_time: bool) -> bool:
+        """Whether to ask for the weights: around a pause, once for each time that all is asked, or always.
 
-        Engines as released publish nothing while paused: what they hold of the old weights is never used
-        again, or is cleared unheard.
+        `each_time`: the engine may have cleared its cache and tells of it with its next request only.
         """
-        worker = self._worker
-        seen = version or "", worker.clears + sum(worker.clears_seen())
-        before, self._weights = self._weights, seen
-        if before is not None and before[0] != seen[0] and before[1] == seen[1]:
-            worker.reset_views("weights_changed")
+        if paused or self._worker.state is WorkerState.PAUSED or not self._asked_weights:
+            return True
+        return each_time and self._weights is not None and bool(self._weights.version)
+
+    def _saw_weights(self, version: str | None, *, paused: bool) -> None:
+        """Empty the views when the weights are others and nothing has told that the cache is gone."""
+        before, self._asked_weights = self._weights, True
+        if version is None:
+            version = before.version if before is not None else ""
+        self._weights = weights_now(self._worker, version)
+        if before is not None and before.version and before.version != version:
+            weights_changed(self._worker, before, paused=paused)
 
     async def _wait(self, seconds: float) -> None:
         """Wait that long, or until somebody wants the worker to be looked at, also since the last look."""

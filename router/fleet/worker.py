@@ -12,12 +12,13 @@ from router.core.counts import StreamCounts
 from router.core.rank import Rank
 from router.engines.detect import ENGINES
 from router.fleet.health import Health
+from router.fleet.resets import reset, reset_views, restarts_seen
 from router.observe.logs import fields
 from router.observe.resets import note
 from router.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import zmq
 
@@ -54,10 +55,6 @@ _BAD = frozenset({WorkerState.FAILED, WorkerState.STARTING})
 _NOT_ASKED = "not asked yet"
 
 
-def _nothing() -> None:
-    return
-
-
 class Worker:
     """`on_change` is called after each change of state or of what the worker is.
 
@@ -92,7 +89,7 @@ class Worker:
         self.ranks: list[Rank] = []
         self.streams: list[Stream | None] = []
         self.pins: list[tuple[tuple[bytes, bytes], ...]] = []
-        self.renew: Callable[[], None] = _nothing
+        self.renew: Callable[[], None] = lambda: None
         self.health = Health(spec.url, breaker, on_change)
         self.drained = ""
         self.controlled_at = 0.0
@@ -145,16 +142,16 @@ class Worker:
         old, self.description = self.description, description
         if old == description:
             return
-        if old is None or _shape(old) != _shape(description):
+        if old is None or old.shape != description.shape:
             self._replace(old, description)
         elif old.sources != description.sources:
             self._close_streams()
-            self.reset_views("reconfigured")
+            reset_views(self, "reconfigured")
         elif old.started != description.started:
             self._restarted()
         if not self.streams:
             self.streams = [self._stream(rank) for rank in range(description.dp)]
-        self._restarts = self._restarts_seen()
+        self._restarts = restarts_seen(self)
         self._on_change()
 
     def _replace(self, old: Description | None, new: Description) -> None:
@@ -169,53 +166,18 @@ class Worker:
 
     def _restarted(self) -> None:
         """Another process answers: what its stream has not noticed by itself is emptied now."""
-        seen = zip(self.ranks, self.streams, self._restarts, self._restarts_seen(), strict=True)
+        seen = zip(self.ranks, self.streams, self._restarts, restarts_seen(self), strict=True)
         for rank, stream, before, now in seen:
             if now > before:
                 continue
-            self._reset(rank, "restart")
+            reset(rank, "restart")
             if stream is not None:
                 stream.close()
                 self.streams[rank.rank] = self._stream(rank.rank)
 
-    def _restarts_seen(self) -> list[int]:
-        return [0 if stream is None else stream.cursor.restarts for stream in self.streams]
-
-    def _reset(self, rank: Rank, cause: str) -> None:
-        said = fields("view_reset", worker=self.url, rank=rank.rank, cause=cause)
-        _log.info("worker %s rank %d: view reset (%s)", self.url, rank.rank, cause, extra=said)
-        rank.view.reset(cause)
-
-    def reset_views(self, cause: str, *, until_word: bool = False) -> None:
-        """Forget what every rank holds, for a reason that no event has told.
-
-        `until_word`: an event may still tell, or tell otherwise (see Cursor.forget).
-        """
-        for rank, stream in zip(self.ranks, self.streams or [None] * len(self.ranks), strict=True):
-            self._reset(rank, cause)
-            if stream is not None:
-                stream.forget(until_word=until_word)
-
     def stream(self, rank: int) -> Stream | None:
         """Return what feeds a rank's view."""
         return self.streams[rank] if rank < len(self.streams) else None
-
-    def clears_seen(self) -> list[int]:
-        """Return how many AllBlocksCleared each rank's stream has brought."""
-        return [0 if stream is None else stream.counts.clears for stream in self.streams]
-
-    def cleared(self, cause: str, seen: Sequence[int]) -> None:
-        """Take note that a control call has emptied the caches; `seen` is `clears_seen` from before it.
-
-        A rank whose own AllBlocksCleared has come meanwhile is empty already, and holds what came after.
-        """
-        self.clears += 1
-        for rank, stream, before in zip(self.ranks, self.streams, seen, strict=False):
-            if stream is not None and stream.counts.clears > before:
-                continue
-            self._reset(rank, cause)
-            if stream is not None:
-                stream.forget(until_clear=True)
 
     def controlled(self, state: WorkerState, why: str = "") -> None:
         """Take the state that a control call has brought about; probes that began before it are void."""
@@ -282,9 +244,3 @@ class Worker:
         for rank in self.ranks:
             rank.view.close()
         self.ranks = []
-
-
-def _shape(said: Description) -> tuple[object, ...]:
-    """What a view is made for; while it stays, a view can be reset instead of replaced."""
-    has_events = tuple(source is not None for source in said.sources)
-    return (said.engine, said.model, said.block_size, said.bigram, said.dp, has_events)

@@ -10,6 +10,7 @@ from router.errors import Busy, WorkerExists
 from router.fleet.allowed import Confined
 from router.fleet.control import Before, begin, end
 from router.fleet.effects import Added, Begun, Drained, Effect, Ended, Removed
+from router.fleet.resets import clears_seen, reset_views
 
 if TYPE_CHECKING:
     from router.fleet.allowed import Allowed
@@ -62,7 +63,7 @@ class Follower:
                 call.begun.call, call.worker.url, call.begun.action, answered=False, ok=False, cleared=False
             )
             self._end(call.worker, ended)
-            call.worker.reset_views(call.begun.action)
+            reset_views(call.worker, call.begun.action)
 
     def _add(self, added: Added) -> None:
         spec, address = added.spec, added.address
@@ -72,5 +73,5 @@ class Follower:
 
     def _end(self, worker: Worker, ended: Ended) -> None:
         call = self._calls.pop(ended.call, None)
-        before = Before(worker.clears_seen(), worker.state) if call is None else call.before
+        before = Before(clears_seen(worker), worker.state) if call is None else call.before
         end(worker, before, ended)

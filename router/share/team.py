@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from router.fleet.allowed import Allowed
-from router.fleet.control import continue_left
 from router.fleet.effects import Effect
+from router.fleet.sync import continue_left
 from router.share.crew import TeamCrew
 from router.share.doors import Doors
 from router.share.follower import Follower

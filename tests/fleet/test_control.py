@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from router.fleet.control import WeightSync, all_ok, control, control_all
+from router.fleet.control import all_ok, control, control_all
+from router.fleet.sync import WeightSync
 from router.fleet.worker import Worker, WorkerState
 from tests.fleet.test_fleet import fleet_of
 from tests.waiting import until

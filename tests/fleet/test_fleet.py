@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,17 @@ def vllm(model: str = "tiny", *adapters: str) -> dict[str, Answer]:
 
 def weights(version: str) -> dict[str, Answer]:
     return {"/model_info": Answer({"weight_version": version})}
+
+
+def info(version: str) -> dict[str, Answer]:
+    return {"/weight_info": Answer({"weight_version": version})}
+
+
+def events(dp: int) -> dict[str, Any]:
+    """Where nobody publishes."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return {"publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": port, "topic": "", "dp_size": dp}
 
 
 async def prepare(_: Description, __: Upstream) -> None:
@@ -185,6 +197,76 @@ async def test_other_weights_empty_a_view_that_no_event_has_emptied() -> None:
         worker.routes |= {"/ready": Answer(status=503)} | weights("b")
         await until(lambda: held(fleet.workers[worker.url]) == 0)
         assert fleet.workers[worker.url].ranks[0].view.resets == {"weights_changed": 1}
+
+
+async def test_a_late_clear_of_one_update_does_not_stand_for_the_next() -> None:
+    async with (
+        scripted(sglang(kv_events=events(1)) | weights("a")) as (one, _),
+        fleet_of(one.url) as fleet,
+    ):
+        await until(lambda: fleet.ready)
+        worker = fleet.workers[one.url]
+        for times, version in enumerate("bc", 1):
+            hold(worker)
+            one.routes |= {"/ready": Answer(status=503)} | weights(version)
+            await until(lambda: held(worker) == 0, "the update to be noticed")
+            assert worker.ranks[0].view.resets == {"weights_changed": times}
+            one.routes["/ready"] = Answer()
+            await until(lambda: fleet.ready)
+            stream = worker.streams[0]
+            assert stream is not None
+            stream.counts.clears += 1
+
+
+async def test_of_a_paused_worker_with_other_weights_those_ranks_are_emptied_that_still_claim_any() -> None:
+    async with (
+        scripted(sglang(kv_events=events(2)) | weights("a")) as (one, _),
+        fleet_of(one.url) as fleet,
+    ):
+        await until(lambda: fleet.ready)
+        worker = fleet.workers[one.url]
+        for rank in worker.ranks:
+            rank.view.apply(Batch(1.0, [stored([1], [1, 2, 3, 4])], 0))
+        stream = worker.streams[0]
+        assert stream is not None
+        stream.counts.clears += 1
+        worker.ranks[0].view.reset("all_blocks_cleared")
+        one.routes |= {"/ready": Answer(status=503)} | weights("b")
+        await until(lambda: state(fleet, one, WorkerState.PAUSED))
+        assert [rank.view.resets for rank in worker.ranks] == [
+            {"all_blocks_cleared": 1},
+            {"weights_changed": 1},
+        ]
+
+
+async def test_other_weights_are_noticed_without_a_pause_when_the_worker_is_asked_who_it_is() -> None:
+    async with scripted(sglang() | weights("a")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes |= weights("b")
+        fleet.workers[worker.url].renew()
+        await until(lambda: held(fleet.workers[worker.url]) == 0)
+        assert fleet.workers[worker.url].ranks[0].view.resets == {"weights_changed": 1}
+
+
+async def test_an_engine_whose_clear_waits_for_its_next_request_is_asked_for_its_weights_each_time() -> None:
+    async with scripted(vllm() | info("a")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes |= info("b")
+        await until(lambda: held(fleet.workers[worker.url]) == 0)
+        assert fleet.workers[worker.url].ranks[0].view.resets == {"weights_changed": 1}
+
+
+async def test_weights_that_a_worker_cannot_name_now_are_no_others() -> None:
+    async with scripted(sglang() | weights("a")) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        hold(fleet.workers[worker.url])
+        worker.routes |= {"/ready": Answer(status=503), "/model_info": Answer(status=500)}
+        await until(lambda: state(fleet, worker, WorkerState.PAUSED))
+        worker.routes |= {"/ready": Answer()} | weights("a")
+        await until(lambda: fleet.ready)
+        assert held(fleet.workers[worker.url]) == 1
 
 
 async def test_a_pause_with_the_same_weights_keeps_the_view() -> None:
