@@ -9,20 +9,23 @@ class Condition:
     """`since` in seconds. What goes into the reason is "" while it is not so.
 
     `unlinked`: why there is no connection. `lost`: what is lost for good, so that the view may over-claim
-    until it is next cleared or rebuilt. `truncated`: which part of the past was never known.
+    until it is next cleared or rebuilt. `truncated`: which part of the past was never known. `short_history`:
+    the engine's own no longer has all that the view could be rebuilt from.
     """
 
-    __slots__ = ("lost", "since", "state", "truncated", "unlinked", "why")
+    __slots__ = ("lost", "short_history", "since", "state", "truncated", "unlinked", "why")
 
     def __init__(self) -> None:
         self.state = State.CONNECTING
         self.why = "no batch has come yet"
         self.since = 0.0
         self.unlinked = self.lost = self.truncated = ""
+        self.short_history = False
 
     def make_whole(self) -> None:
         """Nothing of what the view claims is in doubt any more."""
         self.lost = self.truncated = ""
+        self.short_history = False
 
     def truncate(self, why: str) -> None:
         """The past is not known, for one more reason."""

@@ -229,6 +229,57 @@ def test_a_degraded_view_is_rebuilt_from_a_complete_history() -> None:
     assert (cursor.state, log.applied) == (State.LIVE, [seq + 1.0 for seq in range(7)])
 
 
+def degraded_at(seq: int) -> tuple[Cursor, Log]:
+    """Return a cursor that has lost the batch before `seq`, the last one applied."""
+    cursor, log = live_at(seq - 2)
+    log.take(cursor.live(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0, "no answer"))
+    assert cursor.state is State.DEGRADED
+    return cursor, log
+
+
+def test_of_a_degraded_view_no_more_is_forgotten_than_is_lost_when_the_history_begins_late() -> None:
+    cursor, log = degraded_at(6)
+    applied = list(log.applied)
+    log.take(cursor.heal(30.0))
+    log.take(cursor.live(7, batch(8.0), 30.0))
+    for seq in range(3, 8):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 30.0))
+    log.take(cursor.replay_ended(30.0))
+    assert (cursor.state, log.resets, log.applied) == (State.DEGRADED, [], [*applied, 8.0])
+    assert cursor.why.startswith("batches 5 to 5 are lost")
+    assert cursor.heal(60.0) == []
+    log.take(cursor.live(8, batch(9.0, Cleared()), 60.0))
+    assert cursor.state is State.LIVE
+
+
+def test_a_history_that_begins_late_is_complete_from_a_clear_on() -> None:
+    cursor, log = degraded_at(6)
+    log.take(cursor.heal(30.0))
+    for seq in range(3, 7):
+        log.take(cursor.replayed(seq, batch(seq + 1.0, *([Cleared()] if seq == 4 else [])), 30.0))
+    log.take(cursor.replay_ended(30.0))
+    assert (cursor.state, cursor.why, log.resets) == (
+        State.LIVE,
+        "",
+        ["rebuild"],
+    )
+    assert log.applied == [5.0, 6.0, 7.0]
+
+
+def test_a_rebuild_that_was_given_up_for_a_flush_swallows_no_later_replay() -> None:
+    cursor, log = degraded_at(6)
+    log.take(cursor.heal(30.0))
+    cursor.forget(30.0)
+    log.take(cursor.live(9, batch(10.0), 30.0))
+    log.take(cursor.live(12, batch(13.0), 30.0))
+    log.applied.clear()
+    for seq in range(9, 13):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 30.0))
+    log.take(cursor.replay_ended(30.0))
+    assert (cursor.state, log.resets, log.applied) == (State.LIVE, [], [11.0, 12.0, 13.0])
+
+
 def test_a_rebuild_that_is_not_answered_leaves_the_view_as_it_is() -> None:
     cursor, log = live_at(0)
     log.take(cursor.live(5, batch(6.0), 0.0))
