@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -95,9 +96,9 @@ class Index:
         return self.tree.nbytes + sum(names.nbytes for names in self._names.values())
 
     def take_slot(self) -> int:
-        """Return an unused slot, counted as live from now on."""
+        """Return the lowest unused slot, counted as live from now on: masks are as wide as the highest."""
         if self._free:
-            slot = self._free.pop()
+            slot = heappop(self._free)
         else:
             slot = self._next_slot
             self._next_slot += 1
@@ -109,7 +110,7 @@ class Index:
     def give_slot(self, slot: int) -> None:
         """Make a slot that nothing refers to any more free for use."""
         self.states.release_slot(1 << slot)
-        self._free.append(slot)
+        heappush(self._free, slot)
 
     def is_held(self, row: int) -> bool:
         """Say whether any live slot holds a block, in any tier of any group."""

@@ -45,7 +45,7 @@ class Came(Enum):
 
 
 class Stock:
-    """The blocks of one slot; `names` and `predicted` are the view's. `ts` is that of the last batch."""
+    """The blocks of one slot; `names` and `predicted` are the view's. `stores`: how many have been held."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Stock:
         counts_copies: bool,
     ) -> None:
         """`events` counts what is skipped, and why."""
-        self.ts = 0.0
+        self.ts, self.stores = 0.0, 0
         self._index = index
         self._slot = slot
         self._model = model

@@ -46,10 +46,12 @@ class View:
         predicted_bound: int = 65_536,
         orphan_bound: int = 65_536,
         on_reset: Callable[[str], object] | None = None,
+        on_loss: Callable[[], object] | None = None,
     ) -> None:
         """`block_size` in tokens, None until an event tells; `predicted_ttl` in seconds, bounds in blocks.
 
-        `on_reset` is told the cause of each reset.
+        `on_reset` is told the cause of each reset; `on_loss` is called when blocks had to be forgotten that
+        the engine still holds.
         """
         self.model = model
         self.block_size = block_size
@@ -57,6 +59,7 @@ class View:
         self.counts_copies = counts_copies
         self._index = index
         self._on_reset = on_reset
+        self._on_loss = on_loss
         self.slot = index.take_slot()
         self.predicted = Predicted(index, self.slot, ttl=predicted_ttl, bound=predicted_bound)
         self.orphans = Orphans(orphan_bound)
@@ -147,6 +150,7 @@ class View:
     def _store(self, event: Stored) -> None:
         came = self._stock.store(event)
         if came is Came.HELD:
+            self._stock.stores += 1
             if event.block_size != self.block_size or event.bigram is not self.bigram:
                 self._measure(event)
             if self.orphans.blocks and (children := self.orphans.claim(event.hashes)):
@@ -165,6 +169,8 @@ class View:
     def _leave(self, event: Stored) -> None:
         """Begin anew with a table of hashes of its own."""
         backlog, queued = self._backlog, self._is_queued
+        if self._on_loss is not None and self._stock.stores:
+            self._on_loss()
         self.reset("hash_conflict")
         self._backlog, self._is_queued = backlog, queued
         self._names.leave()

@@ -130,11 +130,12 @@ def _why_silent(worker: Worker) -> str:
 
 def _add_stream(row: RankRow, worker: Worker, stream: Stream, now: float) -> None:
     cursor = stream.cursor
-    row.view, row.why = cursor.state, cursor.why
+    row.view, row.why, hint = cursor.state, cursor.why, stream.hint
     if cursor.last_seq is None or cursor.state in _UNHEARD:
         said = worker.description.why_no_events if worker.description else ""
-        hint = stream.hint or said or (_CAUSES if cursor.state is State.SILENT else "")
-        row.why = "; ".join(filter(None, (row.why or "no batch has come yet", hint)))
+        hint = hint or said or (_CAUSES if cursor.state is State.SILENT else "")
+        row.why = row.why or "no batch has come yet"
+    row.why = "; ".join(filter(None, (row.why, hint)))
     if cursor.last_seq is not None:
         row.event_age_seconds = round(max(0.0, now - stream.last_ts), 3)
     row.last_seq = cursor.last_seq

@@ -192,13 +192,11 @@ class Worker:
 
     def _rank(self, rank: int) -> Rank:
         view = self._view(rank)
-        load = self._parts.load(view)
-        return Rank(self.url, rank, view, load, breaker=self.health.breaker, owner=self)
+        return Rank(self.url, rank, view, self._parts.load(view), breaker=self.health.breaker, owner=self)
 
     def _view(self, rank: int) -> View:
         said = self._described()
         has_events = said.sources[rank] is not None
-        limits = self._limits
         return self._parts.view(
             self.url,
             rank,
@@ -207,10 +205,15 @@ class Worker:
             block_size=said.block_size or (None if has_events else APPROXIMATE_BLOCK_SIZE),
             bigram=said.bigram,
             counts_copies=said.engine == "vllm",
-            predicted_ttl=limits.predicted_ttl if has_events else limits.approximate_ttl,
-            predicted_bound=limits.predicted_bound,
+            predicted_ttl=self._limits.predicted_ttl if has_events else self._limits.approximate_ttl,
+            predicted_bound=self._limits.predicted_bound,
             on_reset=partial(note, self._resets, self.url, rank),
+            on_loss=partial(self._lost, rank),
         )
+
+    def _lost(self, rank: int) -> None:
+        if (stream := self.stream(rank)) is not None:
+            stream.damaged("its hashes are not those of its peers: what it held before is not known")
 
     def _stream(self, rank: int) -> Stream | None:
         source = self._described().sources[rank]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Frames: TypeAlias = list[bytes]
 SEQ_BYTES = 8
+_PARTS = 3
 _NOBLOCK, _POLLIN = int(zmq.NOBLOCK), int(zmq.POLLIN)
 # How MessagePack begins an array.
 _ARRAYS = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
@@ -37,28 +38,45 @@ def receive(socket: zmq.Socket[bytes]) -> Frames:
     return frames
 
 
+def batch_in(frames: Frames) -> Frames:
+    """Return topic, seq and payload of a message that may have further frames; nothing when it has none.
+
+    The frames may be those that were left of one message, and all of the next: both have as many too many.
+    """
+    for start in (0, (len(frames) - _PARTS) // 2):
+        found = frames[start : start + _PARTS]
+        if len(found) == _PARTS and _is_batch(found):
+            return found
+    return []
+
+
+def _is_batch(frames: Frames) -> bool:
+    return len(frames[1]) == SEQ_BYTES and frames[2][:1] in _ARRAYS
+
+
 def receive_batch(socket: zmq.Socket[bytes]) -> Frames:
     """Return the next message, which should be topic, seq and payload. Raises zmq.Again when there is none.
 
     About 0.5 us: nothing tells where a message ends, which costs more than the frames do (pyzmq 27). A
-    message of another shape shows by a seq or a payload that is none; it is lost, and the one behind it too.
+    message of another shape shows by a seq or a payload that is none, or by those of the one behind it.
     """
     recv = socket.recv
     frames = [recv(_NOBLOCK)]
     try:
-        frames += recv(_NOBLOCK), recv(_NOBLOCK)
+        frames.append(recv(_NOBLOCK))
+        frames.append(recv(_NOBLOCK))
     except zmq.Again:
         return frames
-    if len(frames[1]) != SEQ_BYTES or frames[2][:1] not in _ARRAYS:
+    if not _is_batch(frames):
         while socket.getsockopt(zmq.RCVMORE):
             frames.append(recv(_NOBLOCK))
     return frames
 
 
 class Reader:
-    """Calls `on_frames` for each message until closed; owns the socket."""
+    """Calls `on_frames` for each message until closed; owns the socket. `receive` may be changed."""
 
-    __slots__ = ("_closed", "_held", "_is_waiting", "_loop", "_on_frames", "_receive", "_turns", "socket")
+    __slots__ = ("_closed", "_held", "_is_waiting", "_loop", "_on_frames", "_turns", "receive", "socket")
 
     def __init__(
         self,
@@ -70,7 +88,7 @@ class Reader:
     ) -> None:
         self.socket = socket
         self._on_frames = on_frames
-        self._receive = receive
+        self.receive = receive
         self._turns = turns
         self._held = False
         self._closed = False
@@ -109,7 +127,7 @@ class Reader:
         until, is_first = self._turns.end(), True
         while not self._closed and not self._held:
             try:
-                frames = self._receive(self.socket)
+                frames = self.receive(self.socket)
             except zmq.Again:
                 return
             self._handle(frames)

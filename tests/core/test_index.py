@@ -195,3 +195,16 @@ def test_what_a_contradiction_has_emptied_leaves_no_state_behind() -> None:
     one.close()
     sweep(index)
     assert (index.blocks, len(index.states)) == (0, 1)
+
+
+def test_the_lowest_free_slot_is_taken_so_that_masks_are_narrow_again_after_a_storm() -> None:
+    index = Index()
+    views = [View(index, "m", block_size=BLOCK_SIZE) for _ in range(300)]
+    for view in views:
+        view.apply(batch(stored([1], [1] * BLOCK_SIZE)))
+    for view in views[1:]:
+        view.close()
+    while index.sweep(1000):
+        pass
+    views[0].reset("restart")
+    assert views[0].slot == 1

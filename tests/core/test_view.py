@@ -302,6 +302,17 @@ def test_hashes_that_other_ranks_use_for_other_content_are_kept_apart() -> None:
     assert (overlaps(A + B + END), overlaps(C + D + END)) == ([4, 0, 4], [0, 4, 0])
 
 
+def test_that_a_conflict_of_hashes_has_cost_blocks_is_told() -> None:
+    index, told = Index(), []
+    peer = View(index, "m", block_size=BLOCK_SIZE)
+    peer.apply(batch(stored([10], D)))
+    for first in ([], [stored([1], A)]):
+        view = View(index, "m", block_size=BLOCK_SIZE, on_loss=lambda: told.append(1))
+        view.apply(batch(*first, stored([10], C)))
+        assert view.resets == {"hash_conflict": 1}
+        assert len(told) == len(first)
+
+
 def test_a_hash_that_only_a_view_of_the_past_used_otherwise_is_no_conflict() -> None:
     f = Fixture()
     f.apply(stored([10, 11 ^ 1 << 56], A + B))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from router.core.steps import State
 from router.fleet.control import all_ok, control, control_all
 from router.fleet.sync import WeightSync
 from router.fleet.worker import Worker, WorkerState
+from tests.core.frames import batch, stored
 from tests.fleet.test_fleet import fleet_of
 from tests.waiting import until
 from workers.fleet import Fleet as StandIns
@@ -63,6 +65,20 @@ async def test_a_flush_that_succeeded_empties_the_view_before_the_call_returns(
         assert held(worker) == 0
         assert (await control(worker, "continue", {}))["ok"]
         await warmed(worker)
+
+
+async def test_what_a_conflict_of_hashes_has_cost_is_read_again() -> None:
+    async with fleet_before(2) as (_, (one, other)):
+        await warmed(one)
+        other.ranks[0].view.apply(batch(stored([77], [5] * 16, block_size=16)))
+        one.ranks[0].view.apply(batch(stored([77], [6] * 16, block_size=16)))
+        stream = one.streams[0]
+        assert stream is not None
+        assert (stream.state, held(one)) == (State.DEGRADED, 1)
+        assert "hashes" in stream.cursor.why
+        stream.heal()
+        await until(lambda: stream.state is State.LIVE)
+        assert held(one) == 6
 
 
 async def test_a_refused_flush_changes_nothing() -> None:

@@ -209,7 +209,66 @@ async def test_broken_payloads_and_frames_are_counted_and_change_nothing() -> No
         await until(lambda: held(view) == 1)
         # A message of another shape may cost the one behind it, which is a gap.
         assert stream.counts.undecodable in (2, 3)
+        assert stream.hint == ""
         assert (stream.state, stream.counts.gaps) == (State.DEGRADED, 1)
+
+
+async def test_messages_with_further_frames_are_used_and_cost_no_other() -> None:
+    async with rig(replay_port=None) as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        raw, first = one.publisher._pub, (stream.cursor.last_seq or 0) + 1
+        assert raw is not None
+        for block in range(10):
+            seq = (first + block).to_bytes(8, "big")
+            raw.send_multipart([b"", seq, encoded(stored(block)), b"more", b""])
+        await until(lambda: held(view) == 10)
+        assert (stream.state, stream.counts.gaps) == (State.LIVE, 0)
+
+
+async def test_what_makes_batches_useless_is_said_until_one_is_used() -> None:
+    async with rig(replay_port=None) as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        raw = one.publisher._pub
+        assert raw is not None
+        raw.send_multipart([b"\0" * 8, encoded()])
+        await until(lambda: "a message of 2 frames" in stream.hint)
+        one.publisher.send(b"\xc1")
+        await until(lambda: "not MessagePack" in stream.hint)
+        one.publisher.send(encoded(stored(1)))
+        await until(lambda: held(view) == 1)
+        assert stream.hint == ""
+
+
+async def test_two_publishers_at_one_address_are_suspected() -> None:
+    async with rig(replay_port=None) as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        raw, last = one.publisher._pub, stream.cursor.last_seq or 0
+        assert raw is not None
+        for number in range(4):
+            assert not stream.hint
+            for seq in (last + 1 + number, 1000 + number):
+                raw.send_multipart([b"", seq.to_bytes(8, "big"), encoded(stored(seq))])
+        await until(lambda: stream.cursor.last_seq == 1003)
+        assert "two publishers" in stream.hint
+        assert held(view) <= 2
+
+
+async def test_a_view_that_is_cleared_again_and_again_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "router.streams")
+    async with rig(replay_port=None) as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        for block in range(500):
+            one.publisher.send(encoded(CLEARED, stored(block)))
+        await until(lambda: view.resets["all_blocks_cleared"] == 500)
+        lines = [line for line in caplog.messages if "view reset (all_blocks_cleared)" in line]
+        assert 10 <= len(lines) < 100
+        one.publisher.send(encoded(CLEARED))
 
 
 async def test_only_the_topic_that_was_subscribed_to_arrives() -> None:
