@@ -113,10 +113,10 @@ class Cursor:
         """The view was emptied from outside: what was published before must not be applied any more.
 
         `until_clear`: the engine will publish AllBlocksCleared for the same cause. `until_word`: it may,
-        and if its next batch has none, its cache is what the history says.
+        and if its next batch has none, its cache is what the history says, or not known without a replay.
         """
         self._condition.make_whole()
-        self._awaited.begin(clear=until_clear, word=until_word and self._can_replay)
+        self._awaited.begin(clear=until_clear, word=until_word)
         if self.state is State.REPLAYING:
             if until_clear:
                 return  # the clear may be in the replay: what comes before it is skipped as it comes

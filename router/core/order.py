@@ -115,7 +115,9 @@ class Order:
         standing = self._standing(seq, batch)
         if self._awaited.word and standing is not Standing.DUPLICATE:
             self._awaited.word = False
-            if not batch.clears:
+            if not batch.clears and not self._can_replay:
+                self._condition.truncate(f"what was held before batch {seq} is not known: {_NO_REPLAY}")
+            elif not batch.clears:
                 steps = self.rebuild(now, "the pause left the cache alone: rebuilding from the history")
                 return self._hold_for(steps, seq, batch, now, waiting)
         if standing is Standing.NEXT:

@@ -206,6 +206,18 @@ def test_a_pause_that_cleared_nothing_gives_the_history_back_with_the_next_batch
     assert (log.resets, log.applied, cursor.state) == (["rebuild"], [1.0, 2.0, 3.0, 4.0], State.LIVE)
 
 
+def test_without_replay_a_pause_that_cleared_nothing_leaves_a_view_that_says_what_it_does_not_know() -> None:
+    cursor, log = connected(can_replay=False)
+    for seq in range(3):
+        log.take(cursor.live(seq, batch(seq + 1.0), 0.0))
+    cursor.forget(0.0, until_word=True)
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    assert cursor.state is State.LIVE
+    assert cursor.why.startswith("what was held before batch 3 is not known")
+    log.take(cursor.live(4, batch(5.0, Cleared()), 0.0))
+    assert (cursor.why, log.applied) == ("", [1.0, 2.0, 3.0, 4.0, 5.0])
+
+
 def test_a_pause_that_cleared_says_so_with_the_next_batch_and_nothing_older_returns() -> None:
     cursor, log = live_at(2)
     cursor.forget(0.0, until_word=True)
