@@ -146,15 +146,15 @@ class RankCheckup:
                 f"give block-size={event.block_size} behind the worker's URL, or leave it out",
             )
         if heard.undecodable:
-            self._chart.wrong(
-                "decodable", plural(heard.undecodable, "batch or event"), "update the router or the engine"
-            )
+            self._chart.wrong("decodable", _not_understood(heard), "update the router or the engine")
         self._clock(heard)
         await self._replay(heard, source)
 
     def _no_event(self, heard: Heard, source: EventSource) -> None:
         if heard.batches or heard.undecodable:
             what = f"{plural(len(heard.batches), 'batch')} came, none of them of the prompt that was sent"
+            if heard.undecodable:
+                what = f"{what}; not understood: {_not_understood(heard)}"
             self._chart.wrong("events", what, "see that the endpoint is this worker's and this rank's")
             return
         topic = f" with topic {source.topic!r}" if source.topic else ""
@@ -206,3 +206,8 @@ async def _within(awaited: Any, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _not_understood(heard: Heard) -> str:
+    found = plural(heard.undecodable, "batch or event")
+    return f"{found} ({heard.why})" if heard.why else found

@@ -19,7 +19,7 @@ from router.core.events import Batch, Stored
 from router.core.wire import WireError, decode_batch
 from router.errors import UpstreamFailed
 from router.proxy.fetch import fetch
-from router.streams.reader import SEQ_BYTES, Frames, Reader
+from router.streams.reader import Frames, Reader, batch_in
 from router.streams.replay import Replay
 from router.streams.sockets import dealer, subscriber
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from router.proxy.upstream import Upstream
     from router.streams.turns import Turns
 
-_PARTS = 3
 _BLOCKS = 3
 _MOST_TOKENS = 4096
 # Ids that every vocabulary has; the special ones, where they come first, are below.
@@ -39,12 +38,16 @@ _OK = 200
 
 @dataclass(slots=True)
 class Heard:
-    """What a rank has published: batches with their number, and how far our clock is ahead, in seconds."""
+    """What a rank has published: batches with their number, and how far our clock is ahead, in seconds.
+
+    `undecodable` batches and events; `why` the last batch was one, "" for none.
+    """
 
     linked: asyncio.Event = field(default_factory=asyncio.Event)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     batches: list[tuple[int, Batch, float]] = field(default_factory=list)
     undecodable: int = 0
+    why: str = ""
 
 
 class Listener:
@@ -72,15 +75,22 @@ class Listener:
     def _on_batch(self, frames: Frames) -> None:
         heard = self.heard
         try:
-            batch = decode_batch(frames[2]) if len(frames) == _PARTS and len(frames[1]) == SEQ_BYTES else None
-        except WireError:
-            batch = None
-        if batch is None:
+            number, batch = _read(frames)
+        except WireError as error:
             heard.undecodable += 1
+            heard.why = str(error)
         else:
             heard.undecodable += batch.undecodable
-            heard.batches.append((int.from_bytes(frames[1], "big"), batch, time.time() - batch.ts))
+            heard.batches.append((number, batch, time.time() - batch.ts))
         heard.news.set()
+
+
+def _read(frames: Frames) -> tuple[int, Batch]:
+    """Return a message's number and batch. Raises WireError."""
+    found = batch_in(frames)
+    if not found:
+        raise WireError(f"a message of {len(frames)} frames, not topic, number and payload")
+    return int.from_bytes(found[1], "big"), decode_batch(found[2])
 
 
 @dataclass(frozen=True, slots=True)
