@@ -115,6 +115,7 @@ FAULTS: list[tuple[dict[str, Any], str, str, str, str]] = [
     ),
     ({"faults": Faults(status=500)}, "", "requests", "answers 500", "log"),
     ({"faults": Faults(bad_event=1.0)}, "", "decodable", "events", "update"),
+    ({"faults": Faults(bad_batch=1.0)}, "", "events", "not MessagePack", "endpoint"),
 ]
 
 
