@@ -43,6 +43,8 @@ def batch_in(frames: Frames) -> Frames:
 
     The frames may be those that were left of one message, and all of the next: both have as many too many.
     """
+    if len(frames) == _PARTS:
+        return frames if len(frames[1]) == SEQ_BYTES else []
     for start in (0, (len(frames) - _PARTS) // 2):
         found = frames[start : start + _PARTS]
         if len(found) == _PARTS and _is_batch(found):
