@@ -102,7 +102,10 @@ class Config:
     breaker_seconds: float = 5.0
     # policies
     policy: str = DEFAULT_POLICY
-    uncached_weight: float = 3.0
+    uncached_weight: float = 1.5
+    saturated_weight: float = 10.0
+    copy_weight: float = 2.0
+    prefill_batch: int = 8192
     active_weight: float = 512.0
     allow_policy_header: str = "off"
     session_header: str = "x-session-id"

@@ -42,8 +42,11 @@ def limits_of(config: Config) -> Limits:
 def weights_of(config: Config) -> Weights:
     """Return what policies weigh."""
     return Weights(
-        uncached=_whole(config.uncached_weight),
+        uncached=config.uncached_weight,
         active=_whole(config.active_weight),
+        saturated=config.saturated_weight,
+        copy=config.copy_weight,
+        batch=config.prefill_batch,
         occupancy=config.occupancy_weight,
         adapter=config.adapter_weight,
         adapter_slots=config.adapter_slots,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from router.config import ALL_OPTIONS, OPTIONS, SECTIONS, Config
 from router.core.cost import POLICIES, Weights
+from router.derived import weights_of
 from router.errors import ConfigError
 from router.fleet.spec import parse_worker
 from router.layers import load
@@ -63,7 +64,7 @@ def test_every_field_has_its_setting_in_one_section_and_the_same_order() -> None
 
 def test_the_weights_are_by_default_those_of_the_policy() -> None:
     config = load({"workers": (URL,)}, {})
-    assert Weights(config.uncached_weight, config.active_weight) == Weights()
+    assert weights_of(config) == Weights()
 
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS.values() if o.default is not None])

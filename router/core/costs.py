@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64_intdigest
 
 from router.core.blocks import TOKEN_BYTES, namespace_root
+from router.core.price import price, together
 from router.core.weights import HOST, KINDS
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ def priced(facts: Facts, weights: Weights) -> list[float]:
 
 
 def kv(facts: Facts, weights: Weights) -> list[float]:
-    """Least work: prefill in flight, own prefill weighed up, and a share for each running request."""
-    own, each = weights.uncached, weights.active
+    """Least work: prefill in flight, own prefill at its price, and a share for each running request."""
+    own, each = price(facts, weights), weights.active
     work = priced(facts, weights) if facts.lower else facts.uncached
+    if weights.batch and (again := together(facts, weights.batch)):
+        work = [tokens + again.get(at, 0) for at, tokens in enumerate(work)]
     pairs = zip(facts.loads, work)  # noqa: B905 - `strict` costs 0.2 us, a tenth of a small decision
     costs = [load.inflight_tokens + own * tokens + each * load.active_requests for load, tokens in pairs]
     if facts.prompt.namespace.lora is not None and weights.adapter:

@@ -34,7 +34,7 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
     """
     lineup, count = index.lineups.of(ranks), prompt.count
     uncached: list[float] = [count] * len(ranks)
-    facts = Facts(lineup, lineup.loads, prompt, uncached, session)
+    facts = Facts(lineup, lineup.loads, prompt, uncached, session, full=index.full(lineup))
     if prompt.tokens:
         for size, bigram, seats in lineup.groups:
             match = index.match(prompt.keys(size, bigram=bigram)[: prompt.usable(size)])

@@ -45,7 +45,8 @@ class Facts(msgspec.Struct):
     that each rank would have to compute, where predictions that a rank keeps missing count in part. `lower`:
     of those it need not compute, the ones to be loaded back first, by tier and position (absent: none).
     `session`: what the client calls the conversation, None when it does not.
-    `matches`: how far the prompt reaches, in blocks, for each group of the lineup.
+    `matches`: how far the prompt reaches, in blocks, for each group of the lineup. `full`: the share of ranks
+    that have evicted something since their last reset, 0 to 1.
     """
 
     lineup: Lineup
@@ -55,6 +56,7 @@ class Facts(msgspec.Struct):
     session: bytes | None = None
     lower: dict[str, dict[int, int]] = {}
     matches: list[Match] = []
+    full: float = 0.0
 
     @property
     def ranks(self) -> Sequence[Rank]:
@@ -104,4 +106,6 @@ class Facts(msgspec.Struct):
         }
         chosen = lineup([ranks[at] for at in positions])
         uncached = [self.uncached[at] for at in positions]
-        return Facts(chosen, chosen.loads, self.prompt, uncached, self.session, lower, self.matches)
+        return Facts(
+            chosen, chosen.loads, self.prompt, uncached, self.session, lower, self.matches, self.full
+        )

@@ -28,6 +28,8 @@ from router.core.tree import ROOT, Tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from router.core.lineup import Lineup
+
 Masks: TypeAlias = dict[int, int]
 
 DEFAULT_MAX_BLOCKS = 1 << 24
@@ -56,7 +58,8 @@ class Index:
 
     `max_blocks` bounds the distinct blocks kept, over all ranks; `evicted` counts those given up for it.
     `wake` is called whenever `sweep` has something to do. `doubts`: of slots whose predictions have failed,
-    the share of them that can be expected to come true.
+    the share of them that can be expected to come true. `evicting`: one bit for each live slot that has lost
+    a block to make room.
     """
 
     def __init__(self, max_blocks: int = DEFAULT_MAX_BLOCKS, wake: Callable[[], None] | None = None) -> None:
@@ -64,6 +67,7 @@ class Index:
         self.states = States()
         self.predicted: Masks = {}
         self.doubts: dict[int, float] = {}
+        self.evicting = 0
         self.lineups = Lineups()
         self.holders: dict[int, Holder] = {}
         # Advanced by each match; below 2^32.
@@ -116,6 +120,11 @@ class Index:
         """Say whether any live slot holds a block, in any tier of any group."""
         return any(mask & self._live for mask in self.states.masks[self.tree.states[row]])
 
+    def full(self, lineup: Lineup) -> float:
+        """Return the share of ranks whose caches are full, 0 to 1: engines evict only then."""
+        evicting = self.evicting & lineup.slots
+        return evicting.bit_count() / len(lineup.ranks) if evicting else 0.0
+
     def names(self, model: str) -> Packed:
         """Return the table of block hashes that the ranks of a model share."""
         names = self._names.get(model)
@@ -130,6 +139,7 @@ class Index:
     def retire(self, slot: int, predictions: dict[int, float], names: Packed | None) -> None:
         """Take a slot out of every later match, at once; what it leaves is swept later."""
         self._live &= ~(1 << slot)
+        self.evicting &= self._live
         self.lineups.clear()
         self._sweep.retire(slot, self.holders.pop(slot), predictions, names)
         self.rouse()

@@ -20,7 +20,8 @@ class Load:
     """One rank's load.
 
     `inflight_tokens`: uncached prompt tokens dispatched and not yet answered with a first token.
-    `active_requests`: requests dispatched and not yet ended. `last_dispatch`: the ledger's count when
+    `active_requests`: requests dispatched and not yet ended; `waiting_requests`: our own of them that have no
+    first token yet. `last_dispatch`: the ledger's count when
     this rank was last chosen, 0 for never. Both loads are sums: of them `peer_tokens` and `peer_requests` are
     what other routers and processes say of themselves, `stranger_tokens` and `stranger_requests` what the
     engine says beyond that and our own. `peak_tokens`, `peak_requests`: the most that the sums have been
@@ -33,6 +34,7 @@ class Load:
 
     inflight_tokens: int = 0
     active_requests: int = 0
+    waiting_requests: int = 0
     last_dispatch: int = 0
     peer_tokens: int = 0
     peer_requests: int = 0
@@ -114,6 +116,7 @@ class Load:
         self.last_dispatch = dispatch
         self.inflight_tokens = tokens = self.inflight_tokens + uncached_tokens
         self.active_requests = requests = self.active_requests + 1
+        self.waiting_requests += 1
         self.context_tokens += prompt_tokens
         if tokens > self.peak_tokens:  # noqa: PLR1730 - max() costs three times as much
             self.peak_tokens = tokens
@@ -124,18 +127,20 @@ class Load:
 class Ticket:
     """One request's entry in the ledger."""
 
-    __slots__ = ("_context", "_load", "_open", "_tokens")
+    __slots__ = ("_context", "_load", "_open", "_tokens", "_waits")
 
     def __init__(self, load: Load, tokens: int, context: int) -> None:
         self._load = load
         self._tokens = tokens
         self._context = context
         self._open = True
+        self._waits = 1
 
     def first_token(self) -> None:
         """Prefill is over: its tokens are no longer in flight."""
         self._load.inflight_tokens -= self._tokens
-        self._tokens = 0
+        self._load.waiting_requests -= self._waits
+        self._tokens = self._waits = 0
 
     def close(self) -> None:
         """Give back all that is left."""

@@ -25,11 +25,15 @@ class Group(NamedTuple):
 
 
 class Lineup(NamedTuple):
-    """A list of ranks in columns; those whose block size is not known yet are in no group."""
+    """A list of ranks in columns; those whose block size is not known yet are in no group.
+
+    `slots`: one bit for each rank's view.
+    """
 
     ranks: list[Rank]
     loads: tuple[Load, ...]
     groups: tuple[Group, ...]
+    slots: int
 
 
 class Lineups:
@@ -63,4 +67,5 @@ def lineup(ranks: list[Rank]) -> Lineup:
         if view.block_size:
             groups.setdefault((view.block_size, view.bigram), {})[view.slot] = at
     made = tuple(Group(size, bigram, seats) for (size, bigram), seats in groups.items())
-    return Lineup(ranks, tuple([rank.load for rank in ranks]), made)
+    slots = sum({1 << rank.view.slot for rank in ranks})
+    return Lineup(ranks, tuple([rank.load for rank in ranks]), made, slots)

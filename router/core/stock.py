@@ -219,6 +219,7 @@ class Stock:
         plane = self._places.plane(event.tier, event.group)
         if plane is None:
             return
+        self._index.evicting |= self._holder.bit
         for block in event.hashes:
             name = fingerprint(block)
             row = self._names.row(name)

@@ -39,7 +39,7 @@ _NAME_BYTES = 64
 class ToldTicket:
     """A `Ticket` each change of which is told; written out, because one within another costs 1 us more."""
 
-    __slots__ = ("_context", "_load", "_open", "_telling", "_tokens")
+    __slots__ = ("_context", "_load", "_open", "_telling", "_tokens", "_waits")
 
     def __init__(self, load: Load, tokens: int, context: int, telling: Telling) -> None:
         self._load = load
@@ -47,11 +47,13 @@ class ToldTicket:
         self._context = context
         self._telling = telling
         self._open = True
+        self._waits = 1
 
     def first_token(self) -> None:
         """See `Ticket`."""
         self._load.inflight_tokens -= self._tokens
-        self._tokens = 0
+        self._load.waiting_requests -= self._waits
+        self._tokens = self._waits = 0
         telling = self._telling
         telling.dirty.add(self._load)
         if not telling.awake:

@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core import costs
+from router.core.price import price, together
 
 if TYPE_CHECKING:
     from router.core.facts import Facts
@@ -19,13 +20,14 @@ Terms: TypeAlias = dict[str, float | str]
 
 
 def kv(facts: Facts, weights: Weights, at: int) -> Terms:
-    """In tokens; `uncached` and `load_back` are weighed already."""
-    load = facts.loads[at]
-    uncached = weights.uncached * facts.uncached[at]
+    """In tokens; `uncached`, `load_back` and `batch` (what is computed again) have their price already."""
+    load, own = facts.loads[at], price(facts, weights)
+    uncached = own * facts.uncached[at]
     found: Terms = {
         "inflight": load.inflight_tokens,
         "uncached": uncached,
-        "load_back": weights.uncached * costs.priced(facts, weights)[at] - uncached,
+        "load_back": own * costs.priced(facts, weights)[at] - uncached,
+        "batch": own * together(facts, weights.batch).get(at, 0),
         "active": weights.active * load.active_requests,
     }
     if facts.prompt.namespace.lora is not None:

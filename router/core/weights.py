@@ -12,10 +12,13 @@ KINDS = {"CPU_PINNED": HOST, "CPU": HOST, "DISK": DISK}
 class Weights(msgspec.Struct):
     """The weights of all policies; whole ones as int where it can be, which is quicker to reckon with.
 
-    `uncached`: how often an own token counts that has to be computed (kv). Why 3: at 1 a fixed corpus near
-    capacity is replicated and evicts itself; 2 to 9 are alike. `active`: tokens a running request counts for
-    (kv). `occupancy`: tokens a full KV cache counts for (kv), half of them a half-full one. `adapter`: tokens
-    the loading of a LoRA adapter counts for, where it is not among the last `adapter_slots` used (kv).
+    `uncached`: how often an own token counts that has to be computed, while ranks are idle and have room in
+    their caches; `saturated`: how many times that when all are busy; `copy`: how often more when caches are
+    full, or what is held has been asked for but once (kv; `core.price` says why). `batch`: tokens that a rank
+    computes at once (kv), 0 where prompts within a batch share. At 3, 1, 0 and 0 a token always counts alike.
+    `active`: tokens a running request counts for (kv). `occupancy`: tokens a full KV cache counts for (kv),
+    half of them a half-full one. `adapter`: tokens the loading of a LoRA adapter counts for, where it is not
+    among the last `adapter_slots` used (kv).
     `prefill_speed`, `host_speed`, `disk_speed`, `external_speed`: tokens a second that a rank computes, and
     loads back from each tier. `temperature`: of the draw, in shares of the spread of costs, 0 for the least
     (dynamo). `sticky_seconds`: how much later a first token may come from where the prompt is held (sticky).
@@ -23,8 +26,11 @@ class Weights(msgspec.Struct):
     `prefix_tokens`: how much of the beginning of a prompt decides (prefix_hash).
     """
 
-    uncached: float = 3
+    uncached: float = 1.5
     active: float = 512
+    saturated: float = 10.0
+    copy: float = 2.0
+    batch: int = 8192
     occupancy: float = 0.0
     adapter: float = 1024.0
     adapter_slots: int = 4

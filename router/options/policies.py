@@ -12,7 +12,23 @@ SETTINGS = {
         "weights), that returns one cost per rank",
     ),
     "uncached_weight": Setting(
-        number(0, 1000), "Policy kv: how often each prompt token counts that the worker does not hold"
+        number(0, 1000),
+        "Policy kv: how often each prompt token counts that the worker does not hold, while workers are idle",
+    ),
+    "saturated_weight": Setting(
+        number(1, 1000),
+        "Policy kv: how many times as often it counts when all workers are busy; 1: no more",
+    ),
+    "copy_weight": Setting(
+        number(0, 1000),
+        "Policy kv: how often more it counts when caches are full, or when what is held of the prompt has been "
+        "asked for but once",
+    ),
+    "prefill_batch": Setting(
+        integer(0, 10_000_000),
+        "Policy kv: prompt tokens that an SGLang worker computes at once (its --chunked-prefill-size): what "
+        "prompts of one such batch have in common is computed for each; 0: once for all",
+        "tokens",
     ),
     "active_weight": Setting(
         number(0, 1e6), "Policy kv: what each request running on a worker counts for", "tokens"

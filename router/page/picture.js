@@ -15,6 +15,7 @@ const PARTS = {
   inflight: ["inflight", "in flight"],
   uncached: ["own", "own tokens"],
   prompt: ["own", "own blocks"],
+  batch: ["own", "tokens computed again"],
   load_back: ["back", "to load back"],
   active: ["running", "running requests"],
   decode: ["running", "blocks of running requests"],

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from router.core.cost import POLICIES, Weights
 from tests.core.board import Board
 
 # Whose terms add up to the cost.
 SUMS = ("kv", "least_tokens", "dynamo", "sticky", "preble", "session")
+# What kv is with a price that is always the same.
+CONSTANT = Weights(uncached=3, saturated=1, copy=0, batch=0)
 # Rules by which a rank's place, and not its load, decides.
 PLACED = {"random", "prefix_hash"}
 
@@ -27,19 +30,19 @@ def board(**ranks: dict[str, Any]) -> Board:
 
 
 def test_kv_weighs_prefill_in_flight_own_prefill_and_running_requests() -> None:
-    costs = board(a={"held": 1584, "tokens": 100, "requests": 2}).costs("kv")
+    costs = board(a={"held": 1584, "tokens": 100, "requests": 2}).costs("kv", CONSTANT)
     assert costs == {"a": 100 + 3 * 16 + 512 * 2}
 
 
 def test_kv_keeps_a_prefix_until_its_holder_is_busy() -> None:
-    assert board(cold={}, warm={"held": 1584, "requests": 9}).chosen("kv") == "warm"
-    assert board(cold={}, warm={"held": 1584, "requests": 10}).chosen("kv") == "cold"
+    assert board(cold={}, warm={"held": 1584, "requests": 4}).chosen("kv") == "warm"
+    assert board(cold={}, warm={"held": 1584, "requests": 5}).chosen("kv") == "cold"
 
 
 def test_kv_counts_what_others_have_sent_like_its_own() -> None:
     ranks = board(a={}, b={})
     ranks.ranks[0].load.hear(2000, 1)
-    assert ranks.costs("kv") == {"a": 2000 + 512 + 4800, "b": 4800}
+    assert ranks.costs("kv", CONSTANT) == {"a": 2000 + 512 + 4800, "b": 4800}
 
 
 def test_kv_prices_a_hit_in_a_lower_tier_by_its_speed() -> None:
@@ -49,8 +52,13 @@ def test_kv_prices_a_hit_in_a_lower_tier_by_its_speed() -> None:
         disk={"held": 1584, "tier": "DISK"},
         far={"held": 1584, "tier": "STORAGE"},
     )
-    weights = Weights(prefill_speed=1000, host_speed=100_000, disk_speed=2000, external_speed=4000)
-    costs = ranks.costs("kv", weights)
+    speeds = {
+        "prefill_speed": 1000.0,
+        "host_speed": 100_000.0,
+        "disk_speed": 2000.0,
+        "external_speed": 4000.0,
+    }
+    costs = ranks.costs("kv", replace(CONSTANT, **speeds))
     assert costs["host"] == pytest.approx(3 * (16 + 15.84))
     assert costs["disk"] == pytest.approx(3 * (16 + 792))
     assert costs["far"] == pytest.approx(3 * (16 + 396))
@@ -62,11 +70,11 @@ def test_kv_prefers_a_rank_where_the_adapter_is_loaded() -> None:
     for name in ("a", "b"):
         ranks.add(name)
     ranks.ranks[1].note_adapter("poet")
-    assert ranks.costs("kv") == {"a": 4800 + 1024, "b": 4800}
+    assert ranks.costs("kv", CONSTANT) == {"a": 4800 + 1024, "b": 4800}
     for other in ("w", "x", "y", "z"):
         ranks.ranks[1].note_adapter(other)
-    assert ranks.costs("kv")["b"] == 4800 + 1024
-    assert ranks.costs("kv", Weights(adapter_slots=5))["b"] == 4800
+    assert ranks.costs("kv", CONSTANT)["b"] == 4800 + 1024
+    assert ranks.costs("kv", replace(CONSTANT, adapter_slots=5))["b"] == 4800
 
 
 def test_a_request_without_an_adapter_goes_anywhere() -> None:
@@ -77,8 +85,8 @@ def test_a_request_without_an_adapter_goes_anywhere() -> None:
 
 def test_kv_counts_a_full_kv_cache_if_told_to() -> None:
     ranks = board(said={"usage": 0.5}, own={"context_tokens": 250, "capacity_tokens": 1000}, unknown={})
-    assert set(ranks.costs("kv").values()) == {4800}
-    costs = ranks.costs("kv", Weights(occupancy=1000))
+    assert set(ranks.costs("kv", CONSTANT).values()) == {4800}
+    costs = ranks.costs("kv", replace(CONSTANT, occupancy=1000))
     assert costs == {"said": 5300, "own": 5050, "unknown": 4800}
 
 

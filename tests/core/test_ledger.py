@@ -15,10 +15,11 @@ def test_a_dispatch_adds_and_a_close_takes_away() -> None:
     ledger, load = Ledger(), Load()
     ticket = ledger.open(load, 100)
     assert (load.own_tokens, load.own_requests, load.last_dispatch) == (100, 1, 1)
+    assert load.waiting_requests == 1
     ticket.first_token()
-    assert (load.own_tokens, load.own_requests) == (0, 1)
+    assert (load.own_tokens, load.own_requests, load.waiting_requests) == (0, 1, 0)
     ticket.close()
-    assert (load.own_tokens, load.own_requests) == (0, 0)
+    assert (load.own_tokens, load.own_requests, load.waiting_requests) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("ends", [*itertools.product(["first_token", "close"], repeat=4)])
@@ -28,7 +29,7 @@ def test_no_order_of_ends_gives_back_twice(ends: tuple[str, ...]) -> None:
     ticket = ledger.open(load, 100)
     for end in (*ends, "close"):
         getattr(ticket, end)()
-    assert (load.own_tokens, load.own_requests) == (7, 1)
+    assert (load.own_tokens, load.own_requests, load.waiting_requests) == (7, 1, 1)
     other.close()
     assert (load.own_tokens, load.own_requests) == (0, 0)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
-from router.core.weights import Weights
+from router.core.cost import POLICIES, Weights, choose
+from router.core.decide import predict
+from router.core.ledger import Ledger
+from tests.core.board import Board
 from tests.e2e.processes import both
 from tests.e2e.test_routing import complete, settled
 
@@ -17,36 +20,25 @@ if TYPE_CHECKING:
 WORKERS = 4
 PREFIX, TAIL = 2000, 48
 HOT, SIBLINGS = 32, 16
-WEIGHTS = Weights()
-
-
-@dataclass(slots=True)
-class Place:
-    """A worker as kv sees it, in tokens and requests."""
-
-    tokens: int = 0
-    requests: int = 0
-    uncached: int = PREFIX + TAIL
-
-    @property
-    def cost(self) -> float:
-        return self.tokens + WEIGHTS.uncached * self.uncached + WEIGHTS.active * self.requests
 
 
 def shares(requests: int, *, held: bool, computed: bool) -> list[int]:
-    """Return how many requests each worker gets by kv's cost, one holding the prefix or none.
+    """Return how many requests each worker gets by kv, one holding the prefix or none.
 
     `computed`: prompts are computed at once, and not before the last request has been sent.
     """
-    places = [Place() for _ in range(WORKERS)]
-    if held:
-        places[0].uncached = TAIL
+    board, ledger = Board(PREFIX + TAIL), Ledger()
+    for number in range(WORKERS):
+        board.add(str(number), held=PREFIX if held and not number else 0)
+    served: Counter[str] = Counter()
     for _ in range(requests):
-        place = min(places, key=lambda place: place.cost)
-        place.requests += 1
-        place.tokens += 0 if computed else place.uncached
-        place.uncached = TAIL
-    return [place.requests for place in places]
+        chosen = choose(POLICIES["kv"], board.facts(), Weights(), Random(0))
+        predict(chosen, board.prompt, 0.0)
+        ticket = ledger.open(chosen.rank.load, chosen.uncached_tokens)
+        if computed:
+            ticket.first_token()
+        served[chosen.rank.worker] += 1
+    return [served[str(number)] for number in range(WORKERS)]
 
 
 def prompt(base: int, tail: int) -> list[int]:

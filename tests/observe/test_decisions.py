@@ -29,7 +29,7 @@ def test_the_chosen_one_and_the_cheapest_others_are_kept() -> None:
     (one,) = decisions.ring.since(0)
     assert [offer.worker for offer in one.candidates] == ["http://15", *(f"http://{at}" for at in range(7))]
     first = one.candidates[1]
-    assert (first.cost, first.uncached_tokens) == (4800, 1600)
+    assert (first.cost, first.uncached_tokens) == (Weights().uncached * 1600, 1600)
     assert sum(term for term in first.terms.values() if isinstance(term, float | int)) == first.cost
     assert (one.id, one.model, one.prompt_tokens, one.worker, one.ranks) == ("id", "m", 1600, "http://15", 20)
     assert one.policy == "kv"

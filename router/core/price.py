@@ -1,0 +1,78 @@
+"""How often a token counts that a rank has to compute: more than once, for others pay for it, too.
+
+The request itself waits for each of its own tokens once. Beyond that,
+
+- while they are computed nobody else's are. In a queue that is busy for a share b of the time, a token more
+  keeps those who come later waiting for 1 / (1 - b) tokens: so much longer is the busy time that it begins.
+  It does not grow without bound, since no rush lasts for ever;
+- where the cache is full, their blocks take the place of others, which will have to be computed again;
+- and a prefix that is being computed for the first time, on another rank, has not been asked for again yet: a
+  copy of it is likely to serve nobody else.
+
+It is one number for all ranks of a decision: what it weighs is computing once more against waiting.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.core.facts import Facts
+    from router.core.ledger import Load
+    from router.core.weights import Weights
+
+# Tokens that a rank computes in half a second, about: how far ahead it counts that it is busy.
+HORIZON = 8192
+
+
+def price(facts: Facts, weights: Weights) -> float:
+    """Return how often an uncached token counts. 0.05 us a rank, and 0.03 for each that holds something."""
+    delay = (
+        1.0 / (1.0 - busy(facts.loads) * (1.0 - 1.0 / weights.saturated)) if weights.saturated > 1 else 1.0
+    )
+    copies = weights.copy * max(facts.full, unproven(facts)) if weights.copy else 0.0
+    return weights.uncached * delay + copies
+
+
+def busy(loads: Sequence[Load]) -> float:
+    """Return the share of the next half second for which ranks have tokens to compute by now, 0 to 1."""
+    ahead = [load.inflight_tokens for load in loads]
+    within = [tokens if tokens < HORIZON else HORIZON for tokens in ahead]  # noqa: FURB136 - min() is slow
+    return sum(within) / (HORIZON * len(ahead) or 1)
+
+
+def unproven(facts: Facts) -> float:
+    """Return the share of what is held of the prompt, where most is, that no rank has confirmed, 0 to 1."""
+    reach = held = 0
+    for group, match in zip(facts.lineup.groups, facts.matches, strict=False):
+        if match.reach is not match.held:
+            reach = max(reach, group.block_size * max(match.reach.values(), default=0))
+            held = max(held, group.block_size * max(match.held.values(), default=0))
+    return 1.0 - min(held, reach) / reach if reach else 0.0
+
+
+def together(facts: Facts, batch: int) -> dict[int, int]:
+    """Return the predicted tokens that ranks will compute once more for this prompt, by position.
+
+    SGLang caches a prompt when its prefill is over, so of two that come during one decode step, and fit into
+    one batch of `batch` tokens, each is computed whole. Where nobody decodes, the first is begun at once, and
+    done when the second gets its turn; so it is where the second has to wait for another batch.
+    """
+    found: dict[int, int] = {}
+    for (size, _, seats), match in zip(facts.lineup.groups, facts.matches, strict=False):
+        if match.reach is match.held:
+            continue
+        for slot, blocks in match.reach.items():
+            predicted = blocks - match.held.get(slot, 0)
+            if predicted and slot in seats:
+                found[seats[slot]] = predicted * size
+    return {at: again for at, tokens in found.items() if (again := _again(facts, at, tokens, batch)) > 0}
+
+
+def _again(facts: Facts, at: int, predicted: int, batch: int) -> int:
+    load = facts.loads[at]
+    if load.active_requests == load.waiting_requests or facts.ranks[at].view.counts_copies:
+        return 0  # vLLM, which counts copies, caches a block as soon as a step is to fill it
+    return min(predicted, load.inflight_tokens, batch - load.inflight_tokens)
