@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from router.core.facts import Facts
+
 SOURCE = """
 from math import inf, nan
 import sys
@@ -138,6 +140,16 @@ def test_what_goes_wrong_later_costs_no_request_and_is_told_rarely(
             assert guard(facts, Weights()) == costs.kv(facts, Weights())
     assert guard.failures == 50
     assert len(caplog.records) == 1
+
+
+def test_one_that_spoils_the_facts_spoils_no_choice() -> None:
+    def function(facts: Facts, _: object) -> Any:
+        facts.uncached.clear()
+        return [0.0, 0.0, 0.0]
+
+    facts = samples()[0]
+    wanted = costs.kv(facts, Weights())
+    assert Guard("mine:rule", function)(facts, Weights()) == wanted
 
 
 def test_samples_have_hits_sessions_adapters_and_prompts_that_are_not_known() -> None:

@@ -87,6 +87,9 @@ def test_settings_are_read_from_the_text_and_win() -> None:
         ("", "none of groups, chat"),
         ("chat,color=3", "no setting 'color', only qps"),
         ("chat,turns", "turns must be a whole number"),
+        ("hot,share=1.5", "share must be a number over 0 and up to 1, not '1.5'"),
+        ("chat,qps=10000,seconds=10000", "qps x seconds must be up to 10000000, not 1e\\+08"),
+        ("groups,groups=100000,questions=1000", "groups x questions must be up to 10000000"),
         ("chat,turns=2.5", "turns must be a whole number"),
         ("chat,qps=0", "qps must be a number"),
         ("chat,qps=nan", "qps must be a number"),
@@ -99,3 +102,8 @@ def test_a_workload_that_cannot_be_is_told_in_one_line(text: str, words: str) ->
     with pytest.raises(WorkloadError, match=words) as error:
         generate(text, seed=1)
     assert "\n" not in str(error.value)
+
+
+def test_all_requests_can_be_for_the_hot_key() -> None:
+    asks = generate("hot,share=1", seed=1).asks
+    assert {ask.segments[0][0] for ask in asks} == {0}

@@ -22,6 +22,7 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
     "siblings": siblings,
 }
 _MOST = 10_000_000
+_SHARES = ("share",)  # settings that are parts of a whole, up to 1
 
 
 def generate(text: str, *, seed: int, **settings: float) -> Workload:
@@ -35,10 +36,19 @@ def generate(text: str, *, seed: int, **settings: float) -> Workload:
         raise WorkloadError(f"{name!r} is none of {', '.join(GENERATORS)}")
     known = settings_of(name)
     given = {key: value for key, value in settings.items() if key in known} | _read(parts, name)
+    _check_size(settings_of(name) | given)
     workload = generator(Random(f"{seed} {name}"), **given)
     if not workload.asks:
         raise WorkloadError(f"{text!r} makes no requests")
     return workload
+
+
+def _check_size(settings: dict[str, float]) -> None:
+    """Raise WorkloadError for what would not fit into memory."""
+    for one, other in (("qps", "seconds"), ("groups", "questions")):
+        count = settings.get(one, 0) * settings.get(other, 0)
+        if count > _MOST:
+            raise WorkloadError(f"{one} x {other} must be up to {_MOST}, not {count:g}")
 
 
 def settings_of(name: str) -> dict[str, float]:
@@ -63,7 +73,8 @@ def _number(key: str, text: str, kind: type[float]) -> float:
         number = kind(text)
     except ValueError:
         number = 0
-    if not 0 < number <= _MOST:
+    most = 1 if key in _SHARES else _MOST
+    if not 0 < number <= most:
         wanted = "a whole number" if kind is int else "a number"
-        raise WorkloadError(f"{key} must be {wanted} over 0 and up to {_MOST}, not {text!r}")
+        raise WorkloadError(f"{key} must be {wanted} over 0 and up to {most}, not {text!r}")
     return number

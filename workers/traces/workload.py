@@ -94,8 +94,8 @@ def in_order(asks: list[Ask]) -> tuple[Ask, ...]:
 
 
 def poisson(rng: Random, rate: float, seconds: float) -> list[float]:
-    """Return the times of a Poisson process of so many a second, from 0 on, before `seconds`."""
-    times, now = [], rng.expovariate(rate)
+    """Return the times of a Poisson process of so many a second, from 0 on, before `seconds`; none at 0."""
+    times, now = [], rng.expovariate(rate) if rate else seconds
     while now < seconds:
         times.append(now)
         now += rng.expovariate(rate)
