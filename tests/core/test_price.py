@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from router.core.cost import Weights
-from router.core.price import HORIZON, busy, price, together, unproven
+from router.core.ledger import Load
+from router.core.price import HORIZON, MANY, busy, price, together, unproven
 from tests.core.board import BLOCK, Board
 from tests.core.frames import batch, removed
 
@@ -100,3 +101,17 @@ def test_siblings_spread_over_ranks_that_decode_and_gather_on_one_that_does_not(
     resting = board({**idle, "waiting_requests": 1}, {})
     predict(resting, 0, 100)
     assert resting.chosen("kv") == "0"
+
+
+def test_in_a_large_fleet_some_ranks_tell_how_busy_all_are() -> None:
+    loads = [Load(inflight_tokens=HORIZON if number < 250 else 0) for number in range(500)]
+    assert busy(loads) == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_is_predicted_everywhere_is_no_news() -> None:
+    ranks = board(*({"tokens": 1600, "requests": 2, "waiting_requests": 1} for _ in range(MANY)))
+    for at in range(MANY - 1):
+        predict(ranks, at, 50)
+    assert len(together(ranks.facts(), 8192)) == MANY - 1
+    predict(ranks, MANY - 1, 50)
+    assert together(ranks.facts(), 8192) == {}
