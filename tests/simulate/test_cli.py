@@ -77,6 +77,8 @@ def test_the_preset_table_has_every_column_and_its_troubles() -> None:
         (("--workload", "chat", "--no-spread"), "--spread has no effect without --trace"),
         (("--workload", "chat", "--share", "1"), "--share has no effect with one router"),
         (("--workload", "chat", "--kv-tokens", "1024"), "see --kv-tokens"),
+        (("--workload", "chat", "--weights", "host_speed=0"), "--weights: host_speed is from 1 to"),
+        (("--workload", "chat", "--weights", "adapter_slots=" + "9" * 400), "adapter_slots is from 0 to"),
         (("--workload", "chat", "--profile", "tpu"), "'tpu' is not one of"),
         (("--workload", "chat", "--qps", "nan"), "nan is not a number"),
         (("--table", "--qps", "3"), "--qps has no effect on --table"),

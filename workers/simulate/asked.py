@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_PAGE = 16
 _LAG = re.compile(r"events-lag=([0-9]+(?:\.[0-9]+)?)s?")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_MOST_WEIGHT = 1_000_000_000
 _TIER = re.compile(r"[0-9.]+x")
 
 
@@ -126,6 +127,9 @@ def _weights(text: str) -> Weights:
         if known is None or not _NUMBER.fullmatch(number):
             names = ", ".join(Weights.__struct_fields__)
             raise click.UsageError(f"--weights: expected NAME=N of {names}, not {part!r}")
+        least = 1 if name.endswith("_speed") else 0
+        if not least <= float(number) <= _MOST_WEIGHT:
+            raise click.UsageError(f"--weights: {name} is from {least} to {_MOST_WEIGHT}, not {number:.20}")
         setattr(weights, name, type(known)(float(number)))
     return weights
 
