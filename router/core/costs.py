@@ -26,6 +26,8 @@ BALANCE_GAP, BALANCE_RATIO, MATCH_SHARE = 64, 1.5, 0.5
 WARM_SHARE = 0.8
 # Dynamo's credit for a hit in the host's memory and below it, the device's being 1.
 HOST_CREDIT, LOWER_CREDIT = 0.75, 0.25
+# Preble: tokens that a running request counts for.
+REQUEST_TOKENS = 512
 _ALL = float(1 << 64)
 
 
@@ -137,9 +139,9 @@ def sticky(facts: Facts, weights: Weights) -> list[float]:
     return [load.inflight_tokens + tokens + (0.0 if tokens <= most else cold) for load, tokens in pairs]
 
 
-def preble(facts: Facts, weights: Weights) -> list[float]:
+def preble(facts: Facts, _weights: Weights) -> list[float]:
     """Preble E2: where most of the prompt is held, by load; else by load and what has to be computed."""
-    each, least = weights.active, min(facts.uncached)
+    each, least = REQUEST_TOKENS, min(facts.uncached)
     pairs = zip(facts.loads, facts.uncached, strict=True)
     if facts.prompt_tokens - least <= least:
         return [load.inflight_tokens + each * load.active_requests + tokens for load, tokens in pairs]

@@ -86,7 +86,7 @@ def sticky(facts: Facts, weights: Weights, at: int) -> Terms:
     return {**found, "cold": costs.sticky(facts, weights)[at] - inflight}
 
 
-def preble(facts: Facts, weights: Weights, at: int) -> Terms:
+def preble(facts: Facts, _weights: Weights, at: int) -> Terms:
     """In tokens; `uncached` counts only where no rank holds most of the prompt."""
     load, uncached = facts.loads[at], facts.uncached[at]
     least = min(facts.uncached)
@@ -94,7 +94,7 @@ def preble(facts: Facts, weights: Weights, at: int) -> Terms:
     passed_over = exploits and uncached > least
     return {
         "inflight": load.inflight_tokens,
-        "active": weights.active * load.active_requests,
+        "active": costs.REQUEST_TOKENS * load.active_requests,
         "uncached": inf if passed_over else 0.0 if exploits else uncached,
     }
 

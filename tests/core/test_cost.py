@@ -17,7 +17,7 @@ from tests.core.board import Board
 # Whose terms add up to the cost.
 SUMS = ("kv", "least_tokens", "dynamo", "sticky", "preble", "session")
 # What kv is with a price that is always the same.
-CONSTANT = Weights(uncached=3, saturated=1, copy=0, batch=0)
+CONSTANT = Weights(uncached=3, active=512, saturated=1, copy=0, batch=0)
 # Rules by which a rank's place, and not its load, decides.
 PLACED = {"random", "prefix_hash"}
 
@@ -35,8 +35,8 @@ def test_kv_weighs_prefill_in_flight_own_prefill_and_running_requests() -> None:
 
 
 def test_kv_keeps_a_prefix_until_its_holder_is_busy() -> None:
-    assert board(cold={}, warm={"held": 1584, "requests": 4}).chosen("kv") == "warm"
-    assert board(cold={}, warm={"held": 1584, "requests": 5}).chosen("kv") == "cold"
+    assert board(cold={}, warm={"held": 1584, "requests": 9}).chosen("kv") == "warm"
+    assert board(cold={}, warm={"held": 1584, "requests": 10}).chosen("kv") == "cold"
 
 
 def test_kv_counts_what_others_have_sent_like_its_own() -> None:
