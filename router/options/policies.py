@@ -21,8 +21,8 @@ SETTINGS = {
     ),
     "copy_weight": Setting(
         number(0, 1000),
-        "Policy kv: how often more it counts when caches are full, or when what is held of the prompt has been "
-        "asked for but once",
+        "Policy kv: how often more it counts when caches are full, or when what is held of the prompt has "
+        "been asked for but once",
     ),
     "prefill_batch": Setting(
         integer(0, 10_000_000),
