@@ -106,7 +106,7 @@ class Config:
     saturated_weight: float = 10.0
     copy_weight: float = 2.0
     prefill_batch: int = 8192
-    active_weight: float = 256.0
+    active_weight: float = 512.0
     allow_policy_header: str = "off"
     session_header: str = "x-session-id"
     occupancy_weight: float = 0.0

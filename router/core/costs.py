@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64_intdigest
 
 from router.core.blocks import TOKEN_BYTES, namespace_root
-from router.core.price import price, together
+from router.core.price import price, running, together
 from router.core.weights import HOST, KINDS
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ BALANCE_GAP, BALANCE_RATIO, MATCH_SHARE = 64, 1.5, 0.5
 WARM_SHARE = 0.8
 # Dynamo's credit for a hit in the host's memory and below it, the device's being 1.
 HOST_CREDIT, LOWER_CREDIT = 0.75, 0.25
-# Preble: tokens that a running request counts for.
-REQUEST_TOKENS = 512
 _ALL = float(1 << 64)
 
 
@@ -43,7 +41,8 @@ def priced(facts: Facts, weights: Weights) -> list[float]:
 
 def kv(facts: Facts, weights: Weights) -> list[float]:
     """Least work: prefill in flight, own prefill at its price, and a share for each running request."""
-    own, each = price(facts, weights), weights.active
+    own = price(facts, weights)
+    each = running(own, weights)
     work = priced(facts, weights) if facts.lower else facts.uncached
     if weights.batch and (again := together(facts, weights.batch)):
         work = [tokens + again.get(at, 0) for at, tokens in enumerate(work)]
@@ -139,9 +138,9 @@ def sticky(facts: Facts, weights: Weights) -> list[float]:
     return [load.inflight_tokens + tokens + (0.0 if tokens <= most else cold) for load, tokens in pairs]
 
 
-def preble(facts: Facts, _weights: Weights) -> list[float]:
+def preble(facts: Facts, weights: Weights) -> list[float]:
     """Preble E2: where most of the prompt is held, by load; else by load and what has to be computed."""
-    each, least = REQUEST_TOKENS, min(facts.uncached)
+    each, least = weights.active, min(facts.uncached)
     pairs = zip(facts.loads, facts.uncached, strict=True)
     if facts.prompt_tokens - least <= least:
         return [load.inflight_tokens + each * load.active_requests + tokens for load, tokens in pairs]

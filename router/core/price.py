@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # Tokens that a rank computes in half a second, about: how far ahead it counts that it is busy.
 HORIZON = 8192
+# The price from which a running request counts for all of its weight: where nothing waits, how many run there
+# costs the next one little.
+DEAR = 3.0
 # Of so many ranks or more, every second, third ... tells how busy they are; and what is predicted on so many
 # is no news.
 MANY = 128
@@ -37,6 +40,11 @@ def price(facts: Facts, weights: Weights) -> float:
     )
     copies = weights.copy * max(facts.full, unproven(facts)) if weights.copy else 0.0
     return weights.uncached * delay + copies
+
+
+def running(price: float, weights: Weights) -> float:
+    """Return what a running request counts for, in tokens: all of its weight once tokens are dear."""
+    return weights.active * min(1.0, price / DEAR)
 
 
 def busy(loads: Sequence[Load]) -> float:

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core import costs
-from router.core.price import price, together
+from router.core.price import price, running, together
 
 if TYPE_CHECKING:
     from router.core.facts import Facts
@@ -28,7 +28,7 @@ def kv(facts: Facts, weights: Weights, at: int) -> Terms:
         "uncached": uncached,
         "load_back": own * costs.priced(facts, weights)[at] - uncached,
         "batch": own * together(facts, weights.batch).get(at, 0),
-        "active": weights.active * load.active_requests,
+        "active": running(own, weights) * load.active_requests,
     }
     if facts.prompt.namespace.lora is not None:
         found["adapter"] = costs.adapter(facts, weights)[at]
@@ -86,7 +86,7 @@ def sticky(facts: Facts, weights: Weights, at: int) -> Terms:
     return {**found, "cold": costs.sticky(facts, weights)[at] - inflight}
 
 
-def preble(facts: Facts, _weights: Weights, at: int) -> Terms:
+def preble(facts: Facts, weights: Weights, at: int) -> Terms:
     """In tokens; `uncached` counts only where no rank holds most of the prompt."""
     load, uncached = facts.loads[at], facts.uncached[at]
     least = min(facts.uncached)
@@ -94,7 +94,7 @@ def preble(facts: Facts, _weights: Weights, at: int) -> Terms:
     passed_over = exploits and uncached > least
     return {
         "inflight": load.inflight_tokens,
-        "active": costs.REQUEST_TOKENS * load.active_requests,
+        "active": weights.active * load.active_requests,
         "uncached": inf if passed_over else 0.0 if exploits else uncached,
     }
 

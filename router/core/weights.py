@@ -27,7 +27,7 @@ class Weights(msgspec.Struct):
     """
 
     uncached: float = 1.5
-    active: float = 256
+    active: float = 512
     saturated: float = 10.0
     copy: float = 2.0
     batch: int = 8192

@@ -8,7 +8,7 @@ import pytest
 
 from router.core.cost import Weights
 from router.core.ledger import Load
-from router.core.price import HORIZON, MANY, busy, price, together, unproven
+from router.core.price import HORIZON, MANY, busy, price, running, together, unproven
 from tests.core.board import BLOCK, Board
 from tests.core.frames import batch, removed
 
@@ -115,3 +115,8 @@ def test_what_is_predicted_everywhere_is_no_news() -> None:
     assert len(together(ranks.facts(), 8192)) == MANY - 1
     predict(ranks, MANY - 1, 50)
     assert together(ranks.facts(), 8192) == {}
+
+
+def test_a_running_request_counts_for_less_while_tokens_are_cheap() -> None:
+    assert running(1.5, Weights(active=512)) == 256
+    assert running(3, Weights(active=512)) == running(15, Weights(active=512)) == 512

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
+from router.core.price import running
 from router.core.weights import Weights
 from tests.e2e.processes import both
 from tests.e2e.test_routing import complete, explain, ranks
@@ -60,7 +61,7 @@ async def test_what_others_have_at_a_worker_counts_while_it_is_there(
             assert row["engine"]["age_seconds"] < 30
             explained = await explain(client, PROMPT)
             assert explained[url]["active_requests"] == OTHERS
-            assert explained[url]["terms"]["active"] == OTHERS * Weights().active
+            assert explained[url]["terms"]["active"] == OTHERS * running(Weights().uncached, Weights())
             again = await complete(client, PROMPT, max_tokens=1)
             assert again.headers["x-kv-router-worker"] == other
             page = (await client.get("/metrics")).text

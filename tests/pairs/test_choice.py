@@ -71,7 +71,7 @@ def test_what_a_decode_rank_holds_counts_against_its_load(board: Board) -> None:
     board.holds(board.d0, 200)
     board.d0.load.active_requests = 3
     assert board.names()[1] == "d0"
-    board.d0.load.active_requests = 16
+    board.d0.load.active_requests = 8
     assert board.names()[1] == "d1"
 
 
