@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.core.bucket import Bucket
@@ -46,8 +46,10 @@ def test_nobody_gets_more_than_burst_and_rate_allow_but_for_one_debt(
 
 
 @given(rate=st.floats(0.01, 100), burst=st.floats(1, 100), amount=st.floats(0, 200))
+@example(rate=1.0, burst=1.0, amount=1e-6)
 def test_who_waits_as_long_as_told_gets_it(rate: float, burst: float, amount: float) -> None:
     bucket = Bucket(rate, burst)
     bucket.take(burst, 0.0)
     wait = bucket.take(amount, 0.0)
-    assert bucket.take(amount, wait * (1 + 1e-9) + 1e-9) == 0
+    if wait:  # what is within the tolerance is given at once
+        assert bucket.take(amount, wait * (1 + 1e-9) + 1e-9) == 0
