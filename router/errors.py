@@ -189,14 +189,13 @@ class TookTooLong(RouterError):
 class UpstreamFailed(RouterError):
     """A worker refused the connection, closed it, or answered with something that is not HTTP.
 
-    `sent`: how often the worker may have the request. `stale`: most likely it does not, for it had closed
-    the idle connection that the request was written to. `trial`: what the worker's breaker had said when it
-    began.
+    `sent`: the worker may have the request. `stale`: most likely it does not, for it had closed the idle
+    connection that the request was written to. `trial`: what the worker's breaker had said when it began.
     """
 
     fault: ClassVar[Fault] = "worker"
     status, type, code = 502, "upstream_error", "worker_failed"
-    sent: int = 1
+    sent = True
     stale = False
     trial: int | None = None
 
@@ -206,7 +205,7 @@ class OutOfDescriptors(UpstreamFailed):
 
     fault = "router"
     status, type, code = 503, "service_unavailable", "out_of_descriptors"
-    sent = 0
+    sent = False
 
 
 class UpstreamTimeout(UpstreamFailed):

@@ -181,16 +181,9 @@ class PairDispatcher:
             except UpstreamFailed as failure:
                 if not failure.stale:
                     raise
-                await self._again_alone(plan, candidate, exchange)
+                await self._alone(plan, candidate, exchange, fresh=True)
         except UpstreamFailed as failure:
             raise HalfFailed(half, failure) from failure
-
-    async def _again_alone(self, plan: Plan, candidate: Candidate, exchange: Exchange) -> None:
-        try:
-            await self._alone(plan, candidate, exchange, fresh=True)
-        except UpstreamFailed as failure:
-            failure.sent += 1
-            raise
 
     def _half(self, candidate: Candidate, exchange: Exchange) -> Half:
         rank = candidate.rank

@@ -78,7 +78,7 @@ async def _decode(half: Half, body: bytes, job: Job) -> Relayed:
 
 def _too_slow(failed: HalfFailed) -> bool:
     """Whether a worker that has the request has kept silent for too long."""
-    return failed.answer is None and failed.failure.sent > 0 and isinstance(failed.failure, UpstreamTimeout)
+    return failed.answer is None and failed.failure.sent and isinstance(failed.failure, UpstreamTimeout)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -129,11 +129,7 @@ class Half:
         except UpstreamFailed as failure:
             if not failure.stale:
                 raise
-        try:
-            return await upstream.request(b"POST", self.target, headers, body, fresh=True)
-        except UpstreamFailed as failure:
-            failure.sent += 1
-            raise
+        return await upstream.request(b"POST", self.target, headers, body, fresh=True)
 
     async def _check(self, response: Response, *, own: bool) -> None:
         while not (_tells(response.pieces) or response.complete or response.failure is not None):
@@ -144,7 +140,7 @@ class Half:
         if code >= _BAD:
             body = await response.read_all(MOST_BYTES)
             failure = UpstreamFailed(f"the worker {self.rank.worker} answered with an error, {code}")
-            failure.sent = int(code not in REFUSALS)
+            failure.sent = code not in REFUSALS
             answer = Answer(code, response.status, response.headers, body)
             raise HalfFailed(self, failure, answer, own=own)
 

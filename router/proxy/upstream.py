@@ -2,7 +2,7 @@
 
 A request has a connection of its own for as long as its answer is under way; how many may be under way
 is decided elsewhere. A request is written once: a worker that has it may work on it, so whether to write
-it again is up to the caller, who finds in a failure what is known. `sent` is 0 when nothing was written.
+it again is up to the caller, who finds in a failure what is known. `sent` is False when nothing was written.
 `stale` is True when the connection had been idle and was lost as soon as the request was written, before
 one byte of an answer: the worker had closed it, and most likely never saw the request.
 """
@@ -168,5 +168,5 @@ class Upstream:
 
 
 def _not_sent(failure: UpstreamFailed) -> UpstreamFailed:
-    failure.sent = 0
+    failure.sent = False
     return failure

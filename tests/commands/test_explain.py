@@ -24,7 +24,7 @@ async def test_a_decision_is_a_table_with_the_chosen_rank_first(tmp_path: Path) 
         assert title == f"to {place} rank 0  99 prompt tokens, 16 a block, policy kv"
         assert head.split()[:3] == ["WORKER", "RANK", "CACHED"]
         assert chosen.split()[:3] == [">", place, "0"]
-        assert (chosen.split()[-1], other.split()[-1]) == ("9", "297")
+        assert (chosen.split()[-1], other.split()[-1]) == ("4.5", "148.5")
         body = json.dumps(PROMPT).encode()
         piped = await command("explain", "-", "--url", front.url, "--json", stdin=body)
         assert json.loads(piped.out)["chosen"] == {"worker": busy, "rank": 0}
