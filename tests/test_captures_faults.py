@@ -111,7 +111,7 @@ def test_any_one_lost_batch_without_replay_degrades_the_view_until_a_clear(dropp
         assert receiver.holds() == RIGHT
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_batch_cut_at_any_byte_is_counted_and_fetched_again(data: st.DataObject) -> None:
     victim = data.draw(st.integers(0, LAST - 1))
@@ -123,7 +123,7 @@ def test_a_batch_cut_at_any_byte_is_counted_and_fetched_again(data: st.DataObjec
     assert receiver.holds() == RIGHT
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.data())
 def test_a_flipped_byte_crashes_nothing_and_a_full_replay_puts_everything_right(data: st.DataObject) -> None:
     victim = data.draw(st.integers(0, LAST - 1))

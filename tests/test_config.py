@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.config import ALL_OPTIONS, OPTIONS, SECTIONS, Config
@@ -309,7 +309,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([*OPTIONS, "other"]), VALUES, max_size=4))
 def test_any_values_in_a_file_make_a_config_or_a_refusal(values: dict[str, Any]) -> None:
     found = read_as_file(yaml.safe_dump(values))
@@ -319,7 +318,6 @@ def test_any_values_in_a_file_make_a_config_or_a_refusal(values: dict[str, Any])
         assert 0.05 <= found.probe_seconds <= 3600
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.characters() | st.sampled_from("[]{}:,-?&*!|>'\"%@#\n\t ")))
 @example('host: "\\UFFFFFFFF"')
 @example('host: "\\U7FFFFFFFF"')
@@ -334,7 +332,6 @@ def test_any_text_as_a_file_makes_a_config_or_a_refusal(text: str) -> None:
     assert isinstance(found, Config) or "c.yaml" in found
 
 
-@settings(deadline=None)
 @given(st.sampled_from([o for o in OPTIONS.values() if not o.setting.repeated]), st.text())
 def test_any_text_as_a_flag_makes_a_config_or_a_refusal_that_names_it(option: Any, text: str) -> None:
     found = config_or_refusal({option.name: text})

@@ -90,7 +90,7 @@ class Response:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def attend(self, pump: Callable[[], None], chunk: Callable[[bytes], bool] | None = None) -> None:
+    def attend(self, pump: Callable[[], None], chunk: Callable[[bytes], bool] | None) -> None:
         """Have `pump` called whenever something has changed, and now for what has come already.
 
         `chunk` is asked first, with what has been read between two chunks and not been parsed: it returns

@@ -55,7 +55,7 @@ SEEN = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(SEEN, min_size=1, max_size=4), st.integers(1, 130), st.integers(1, 40))
 def test_whatever_is_seen_fits_the_window(all_seen: list[Seen], columns: int, rows: int) -> None:
     picture = Picture("http://127.0.0.1:8000", Ink())

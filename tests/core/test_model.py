@@ -225,7 +225,6 @@ class SmallFleet(Fleet):
 COMMON = settings(
     max_examples=5000 if LONG else 40,
     stateful_step_count=40 if LONG else 25,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 pytestmark = pytest.mark.timeout(7200 if LONG else 120)

@@ -158,7 +158,7 @@ def drive(router: Router, operations: list[tuple[str, int, str]]) -> None:
             router.deliver(*late.pop())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(OPERATIONS)
 def test_with_replay_the_view_equals_the_engines_cache_once_the_next_batch_has_come(
     operations: list[tuple[str, int, str]],
@@ -170,7 +170,7 @@ def test_with_replay_the_view_equals_the_engines_cache_once_the_next_batch_has_c
     router.check_right()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(OPERATIONS)
 def test_without_replay_a_live_view_is_right_and_a_degraded_one_heals_with_the_next_clear(
     operations: list[tuple[str, int, str]],
@@ -191,7 +191,7 @@ def test_without_replay_a_live_view_is_right_and_a_degraded_one_heals_with_the_n
     router.check_right()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(OPERATIONS, st.integers(0, 30))
 def test_nothing_published_before_a_flush_through_the_router_is_held_after_it(
     operations: list[tuple[str, int, str]], on_their_way: int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.blocks import Namespace, PromptBlocks
@@ -288,7 +288,6 @@ HOSTILE = st.builds(
 
 
 @given(st.lists(st.tuples(HOSTILE, st.floats(0, 10), st.booleans()), max_size=12))
-@settings(deadline=None)
 def test_whatever_peers_say_nothing_is_left_of_it_when_they_are_gone(
     messages: list[tuple[Said, float, bool]],
 ) -> None:
@@ -310,7 +309,6 @@ TELLS = st.tuples(st.sampled_from(["tell", "lose", "round"]), st.just(0), st.jus
 
 
 @given(st.lists(OPENS | ENDS | TELLS, max_size=40))
-@settings(deadline=None)
 def test_after_a_round_both_see_the_same_load(steps: list[tuple[str, int, int]]) -> None:
     here, there = Side("a"), Side("b")
     tickets = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # In every prompt and header value; must not be found in any log or metric.
 MARK = "Zq7Secret"
-MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-_0123456789", min_size=1, max_size=20).map(str.encode)
 KNOWN = st.sampled_from(
     [

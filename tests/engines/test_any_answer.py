@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.engines import detect, sglang, vllm
@@ -56,7 +56,7 @@ SETTINGS = st.sampled_from(
     ]
 )
 BROKEN = st.builds(Answer, st.binary() | VALUES, st.sampled_from([200, 204, 400, 404, 500, 503]))
-ANSWERS = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+ANSWERS = settings(max_examples=150)
 
 
 def is_sound(description: Description) -> bool:

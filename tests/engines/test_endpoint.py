@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import zmq
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.engines.endpoint import MOST_PATH_BYTES, Endpoint, is_loopback
@@ -21,7 +21,6 @@ def test_the_unbracketed_ipv6_wildcard_of_engines_is_read() -> None:
     assert str(Endpoint.parse("tcp://:::5557")) == "tcp://[::]:5557"
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text())
 def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
     for address in (text, f"tcp://{text}", f"tcp://{text}:5557", f"ipc://{text}"):

@@ -5,7 +5,7 @@ import string
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import ConfigError
@@ -179,10 +179,6 @@ def message_of(text: str) -> str:
     return ""
 
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@PATIENT
 @given(st.text() | st.text(alphabet=string.printable))
 def test_any_text_is_a_spec_or_a_one_line_error(text: str) -> None:
     assert message_of(text).isprintable()
@@ -191,7 +187,6 @@ def test_any_text_is_a_spec_or_a_one_line_error(text: str) -> None:
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text())
 
 
-@PATIENT
 @given(st.dictionaries(st.sampled_from(SETTINGS), VALUES))
 def test_any_mapping_is_a_spec_or_an_error(mapping: dict[object, object]) -> None:
     with contextlib.suppress(ConfigError):

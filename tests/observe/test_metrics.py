@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import BadRequest, NoWorker, RouterError, UpstreamFailed, UpstreamTimeout
 from router.observe.metrics import MOST_MODELS, OTHER, ROUTES, STATUS_CLASSES, Metrics
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text() | st.sampled_from(sorted(ROUTES)), st.integers())))
 def test_no_path_or_status_makes_a_label_of_its_own(answers: list[tuple[str, int]]) -> None:
     metrics = Metrics()

@@ -11,7 +11,7 @@ import pytest
 from router.pairs.half import Half, HalfFailed
 from router.proxy.upstream import Upstream
 from tests.pairs.ranks import a_rank
-from tests.proxy.scripted import Peer, Worker, answer, plays
+from tests.proxy.scripted import Peer, Worker, answer, chunk, plays
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ ABORTED = b'data: {"choices":[{"index":0,"text":"","finish_reason": "abort"}]}\n
 NATIVE = b'data: {"text":"","meta_info":{"finish_reason":{"type":"abort"}}}\n\n'
 ERROR = b'data: {"error": {"object":"error","message":"KV transfer failed","code":500}}\n\n'
 DONE = b"data: [DONE]\n\n"
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 @asynccontextmanager

@@ -139,7 +139,7 @@ BEFORE = (
 
 
 @given(**INPUTS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_template_renders_as_it_does_in_transformers(
     source: str, a: Any, b: Any, m: dict[str, Any]
 ) -> None:

@@ -101,7 +101,7 @@ async def test_a_body_that_is_no_json_is_refused() -> None:
     separators=st.sampled_from([(",", ":"), (" , ", " : "), (",\n\t", ":")]),
     piece=st.integers(1, 40),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_wherever_it_is_cut_the_ids_are_the_same(
     ids: list[Any], separators: tuple[str, str], piece: int
 ) -> None:
@@ -159,7 +159,7 @@ fields_ = st.fixed_dictionaries(
     at=st.integers(0, 3),
     ascii_only=st.booleans(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_body_is_read_as_it_would_be_at_once(
     kind: Kind, prompt: Any, fields: dict[str, Any], at: int, ascii_only: bool
 ) -> None:
@@ -180,7 +180,7 @@ def test_any_body_is_read_as_it_would_be_at_once(
 
 
 @given(value=values, step=st.integers(1, 9), ascii_only=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_outside_of_strings_is_counted(value: Any, step: int, ascii_only: bool) -> None:
     raw = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:

@@ -5,7 +5,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import BadRequest
@@ -185,9 +185,6 @@ json_values = st.recursive(
 bodies = st.dictionaries(st.sampled_from(NAMES), json_values).map(lambda body: json.dumps(body).encode())
 
 
-any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
 def outcome(read: Callable[[], Any]) -> Any:
     try:
         return read()
@@ -195,7 +192,6 @@ def outcome(read: Callable[[], Any]) -> Any:
         return error.body()
 
 
-@any_speed
 @given(
     st.sampled_from(Kind), bodies | st.binary() | json_values.map(lambda value: json.dumps(value).encode())
 )
@@ -204,7 +200,6 @@ def test_any_body_gives_a_request_that_can_be_read_or_a_bad_request(kind: Kind, 
     assert isinstance(prompt, bytes) or prompt.count == len(prompt.tokens) // 4 or not prompt.exact
 
 
-@any_speed
 @given(bodies | st.binary())
 def test_any_body_has_a_kind_or_is_a_bad_request(body: bytes) -> None:
     assert isinstance(outcome(lambda: kind_of(body)), Kind | bytes)
@@ -227,7 +222,6 @@ messages = st.lists(
 tools = st.none() | st.lists(st.dictionaries(st.sampled_from(["type", "function"]), json_values))
 
 
-@any_speed
 @given(st.sampled_from(["vllm", "sglang"]), messages, tools, st.booleans())
 def test_any_chat_is_read_or_has_a_reason(
     deepseek: ChatTokenizer, engine: str, messages: Any, tools: Any, continued: bool
@@ -269,7 +263,6 @@ anthropic = st.fixed_dictionaries(
 )
 
 
-@any_speed
 @given(
     st.sampled_from(["vllm", "sglang"]),
     responses.map(lambda body: (Kind.RESPONSES, body)) | anthropic.map(lambda body: (Kind.MESSAGES, body)),
@@ -386,7 +379,6 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return [place for key in keys for place in ((value, key), *places(value[key]))]
 
 
-@any_speed
 @given(st.data(), st.sampled_from(list(GOOD)), st.sampled_from(["vllm", "sglang"]), st.booleans())
 def test_whatever_is_wrong_in_a_body_is_a_bad_request_or_a_reason(
     deepseek: ChatTokenizer, data: Any, kind: Kind, engine: str, parts: bool

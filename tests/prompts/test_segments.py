@@ -58,7 +58,7 @@ def read(tokenizer: ChatTokenizer, messages: list[dict[str, Any]]) -> tuple[byte
 
 
 @given(turns=st.lists(TEXTS, min_size=1, max_size=7))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_turn_of_a_conversation_is_tokenised_as_a_whole_one(
     tokenizer: ChatTokenizer, whole: Callable[[str], bytes], turns: list[str]
 ) -> None:

@@ -124,6 +124,11 @@ def plays(*pieces: bytes, close: bool = False) -> Script:
     return script
 
 
+def chunk(data: bytes, form: bytes = b"%x") -> bytes:
+    """Return one chunk of a body; `form` is how its size is written."""
+    return form % len(data) + b"\r\n" + data + b"\r\n"
+
+
 def answer(body: bytes, *fields: bytes, status: bytes = b"200 OK") -> bytes:
     """Return a whole answer with a content-length."""
     head = [b"HTTP/1.1 " + status, b"content-length: %d" % len(body), *fields, b"", body]

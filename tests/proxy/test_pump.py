@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from router.proxy.limits import Limits
 from router.proxy.pump import Pump
 from router.proxy.upstream import Upstream
-from tests.proxy.scripted import Peer, Worker, answer, plays
+from tests.proxy.scripted import Peer, Worker, answer, chunk, plays
 from tests.proxy.serving import Proxy, served
 from tests.waiting import DEADLINE_SECONDS
 
@@ -25,10 +25,6 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 END = b"0\r\n\r\n"
 ASK = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 CHUNK = re.compile(rb"([0-9a-fA-F]+)\r\n")
-
-
-def chunk(data: bytes, form: bytes = b"%x") -> bytes:
-    return form % len(data) + b"\r\n" + data + b"\r\n"
 
 
 def unframed(wire: bytes) -> list[bytes]:
@@ -204,7 +200,7 @@ async def test_framing_in_small_pieces_is_not_counted_over_a_long_stream() -> No
     cuts=st.sets(st.integers(1, 500), max_size=12),
     whole=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_stream_is_the_same_however_it_is_framed_and_split(
     body: list[tuple[bytes, bytes]], cuts: set[int], *, whole: bool
 ) -> None:

@@ -10,7 +10,7 @@ from router.errors import UpstreamFailed
 from router.proxy.limits import Limits
 from router.proxy.relay import Relayed
 from router.proxy.upstream import Upstream
-from tests.proxy.scripted import Peer, Worker, answer, plays
+from tests.proxy.scripted import Peer, Worker, answer, chunk, plays
 from tests.proxy.serving import Proxy, served
 from tests.waiting import until
 
@@ -25,10 +25,6 @@ END = b"0\r\n\r\n"
 
 def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 async def test_a_stream_arrives_byte_for_byte() -> None:

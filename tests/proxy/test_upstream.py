@@ -130,7 +130,7 @@ async def test_every_framing_is_understood_and_decides_on_reuse(name: str, step:
     framing=st.sampled_from(["length", "chunked", "close"]),
     informational=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_answer_is_the_same_however_its_bytes_are_split(
     body: list[bytes], cuts: set[int], framing: str, *, informational: bool
 ) -> None:

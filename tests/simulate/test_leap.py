@@ -69,7 +69,7 @@ def vars_of(rank: Any) -> tuple[Any, ...]:
     return (*held, tokens, msgspec.to_builtins(rank.counters))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     asked=requests(),
     page_size=st.sampled_from([1, 16, 64]),

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import socket
-import sys
 import urllib.request
 from contextlib import AsyncExitStack, ExitStack, closing
 from pathlib import Path
@@ -17,8 +16,9 @@ import pytest
 
 from tests.waiting import until_awaited
 from tests.workers.process import Process, answered, refused, started
+from tests.workers.refusal import one_line
 from workers.assembly import consecutive
-from workers.cli import cli, main
+from workers.cli import cli
 from workers.faults import FAULTS, Faults
 from workers.publisher import PublisherConfig
 from workers.spec import WorkerSpec
@@ -187,14 +187,9 @@ SENSELESS: list[tuple[list[str], str, str]] = [  # a command line, the option it
 def test_options_that_say_nothing_or_exclude_each_other(
     arguments: list[str], option: str, wanted: str, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["kv-workers", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert said.err.count("\n") == 1
-    assert option in said.err
-    assert wanted in said.err
+    said = one_line(arguments, monkeypatch, capsys)
+    assert option in said
+    assert wanted in said
 
 
 @pytest.mark.parametrize("text", ["{}", "{", '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'])

@@ -109,7 +109,7 @@ def _run(play: Playbook, steps: list[tuple[Any, ...]]) -> None:
     assert play.rank.idle()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     steps=st.lists(_steps, max_size=25),
     page_size=st.sampled_from([1, 4, 16]),
@@ -143,7 +143,7 @@ def test_replaying_all_published_events_gives_exactly_the_blocks_that_each_tier_
         assert play.tree.host_used == len(held)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     steps=st.lists(_steps, max_size=25),
     page_size=st.sampled_from([1, 4, 16]),
