@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Descriptors:
-    """Looks once a second, about 5 us, since a client that could not be let in shows nowhere else.
+    """Looks once a second, about 5 us, since a client that waits to be let in shows nowhere else.
 
     One line a minute at most. Needs a running loop; must be closed.
     """
@@ -39,7 +39,7 @@ class Descriptors:
             self._said = now
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             _log.error(
-                "no file descriptor is left (ulimit -n is %d): clients are turned away, workers not reached; "
+                "no file descriptor is left (ulimit -n is %d): new clients wait, workers are not reached; "
                 "a request under way takes two",
                 most,
             )
