@@ -25,12 +25,14 @@ def test_a_bucket_holds_the_values_up_to_its_bound(values: list[int]) -> None:
 
 def test_observing_keeps_no_memory() -> None:
     histogram = Histogram((0.1, 1, 10))
-    histogram.observe(0.5)
+    observed = 100_000
     tracemalloc.start()
     try:
-        for _ in range(10_000):
+        for _ in range(observed):
             histogram.observe(0.5)
-        _, peak = tracemalloc.get_traced_memory()
+        kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 1024
+    # A kept float is 24 bytes, its place in a list 8. What other threads of this process
+    # allocate meanwhile is counted too, so the bound is one byte a value and not zero.
+    assert kept < observed
