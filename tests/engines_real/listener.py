@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ class Listener:
     """`batches`: when each came (monotonic seconds), and its events as they are on the wire."""
 
     batches: list[tuple[float, list[dict[str, Any]]]] = field(default_factory=list)
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Return all events of a kind so far."""
@@ -31,6 +32,14 @@ class Listener:
         while True:
             _, _, payload = await socket.recv_multipart()
             self.batches.append((time.monotonic(), msgspec.msgpack.decode(payload)[1]))
+            self._came.set()
+
+    async def silence(self, seconds: float) -> None:
+        """Wait until nothing has come for so long: what a step has evicted is told beside its answer."""
+        with suppress(TimeoutError):
+            while True:
+                self._came.clear()
+                await asyncio.wait_for(self._came.wait(), seconds)
 
 
 @asynccontextmanager
