@@ -47,7 +47,8 @@ class Allowed:
         for text in found:
             if not self._holds(text):
                 ranges = ", ".join(map(str, self._networks))
-                raise NotPermitted(f"{name}: {host} is {text}, expected an address in {ranges}", param=name)
+                got = host if text == host else f"{text}, which {host} stands for"
+                raise NotPermitted(f"{name}: expected an address in {ranges}, got {got}", param=name)
         return found[0]
 
     def _holds(self, text: str) -> bool:
