@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from router.errors import Busy
 from router.fleet.allowed import Confined
 from router.fleet.roster import release
+from router.observe.logs import fields
 
 if TYPE_CHECKING:
     from router.fleet.allowed import Allowed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # How often a worker that is to be removed is looked at: whether it is done.
 _LOOK_SECONDS = 0.02
 _log = logging.getLogger(__name__)
-_BY_OPERATOR, _REMOVED = "by the operator", "it is being removed"
+_BY_OPERATOR = "by the operator"
 
 
 @dataclass(slots=True)
@@ -91,17 +92,17 @@ class Membership:
             raise Busy(f"the worker {worker.url} is being removed", param="name")
         worker.drain("")
 
-    async def remove(self, worker: Worker, seconds: float | None = None) -> int:
+    async def remove(self, worker: Worker, seconds: float | None = None, *, why: str = _BY_OPERATOR) -> int:
         """Remove a worker once it has nothing left to do, or after so many seconds; return what was cut.
 
-        It goes on when the caller has gone; a second call can only shorten the time. Raises Busy for one that
-        is to be kept after all.
+        It goes on when the caller has gone; a second call can only shorten the time. `why` is for the log.
+        Raises Busy for one that is to be kept after all.
         """
         until = time.monotonic() + (self.drain_seconds if seconds is None else seconds)
         leaving = self._leaving.get(worker.url)
         if leaving is None:
-            worker.drain(_REMOVED)
-            leaving = _Leaving(until, asyncio.ensure_future(self._remove(worker)))
+            worker.drain(f"it is being removed: {why}")
+            leaving = _Leaving(until, asyncio.ensure_future(self._remove(worker, why)))
             self._leaving[worker.url] = leaving
         leaving.until = min(leaving.until, until)
         return await asyncio.shield(leaving.task)
@@ -121,7 +122,7 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _remove(self, worker: Worker) -> int:
+    async def _remove(self, worker: Worker, why: str) -> int:
         try:
             # Who had chosen the worker a moment ago has sent its request by the next turn of the loop.
             await asyncio.sleep(0)
@@ -133,6 +134,7 @@ class Membership:
             await self._roster.leave(worker)
         finally:
             self._leaving.pop(worker.url, None)
+        _say_removed(worker.url, why, cut)
         return cut
 
     async def _release(self, worker: Worker) -> None:
@@ -151,3 +153,11 @@ async def _done(worker: Worker, leaving: _Leaving) -> None:
     # Looking is cheaper than having each request tell that it has ended.
     while worker.busy() and not leaving.is_over():  # noqa: ASYNC110 - see above
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _say_removed(url: str, why: str, cut: int) -> None:
+    """Say that a worker is gone: its last line in the log."""
+    level = logging.WARNING if cut else logging.INFO
+    rest = f"requests cut, for their time was over: {cut}" if cut else "all of its requests had ended"
+    said = fields("worker_removed", worker=url, why=why, requests_cut=cut)
+    _log.log(level, "worker %s: removed (%s); %s", url, why, rest, extra=said)

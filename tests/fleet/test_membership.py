@@ -16,6 +16,7 @@ from router.fleet.membership import Membership
 from router.fleet.snapshot import snapshot
 from router.fleet.spec import parse_worker
 from router.fleet.worker import Worker, WorkerState
+from tests.fleet.discovery.following import logged
 from tests.fleet.test_fleet import fleet_of
 from tests.waiting import until
 from workers.fleet import Fleet as StandIns
@@ -142,6 +143,25 @@ async def test_what_takes_too_long_is_cut_and_a_second_call_can_shorten_the_time
         assert await patient == 1
         with pytest.raises(UpstreamFailed):
             await under_way
+
+
+async def test_the_last_line_about_a_worker_says_that_it_is_removed_why_and_what_was_cut() -> None:
+    async with logged() as log, members(given=2) as (fleet, membership, urls):
+        idle, busy = (fleet.workers[url] for url in urls)
+        await membership.remove(idle, why="no source names it any more, pod a")
+        await faults(urls[1], slow=60.0)
+        under_way = asyncio.create_task(request(busy))
+        await until(lambda: busy.upstream.busy)
+        await membership.remove(busy, 0.0)
+        with pytest.raises(UpstreamFailed):
+            await under_way
+        assert [line for line in log.lines if urls[0] in line][-2:] == [
+            f"worker {urls[0]}: draining (it is being removed: no source names it any more, pod a)",
+            f"worker {urls[0]}: removed (no source names it any more, pod a); all of its requests had ended",
+        ]
+        assert [line for line in log.lines if urls[1] in line][-1] == (
+            f"worker {urls[1]}: removed (by the operator); requests cut, for their time was over: 1"
+        )
 
 
 async def test_a_removal_goes_on_when_its_caller_has_gone() -> None:

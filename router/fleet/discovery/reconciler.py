@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # How long somebody else's worker in the place of a wanted one is waited for before the next look.
 _AGAIN_SECONDS = 0.5
+_REFUSED = "its address cannot be used"
 _log = logging.getLogger(__name__)
 
 
@@ -106,8 +107,10 @@ class Reconciler:
             if held.leaving is not None or wanted is None or not held.wanted.is_same(wanted):
                 del self._held[place]
             return ""
-        if wanted is None or self._is_refused(place, wanted):
-            return self._remove(held)
+        if wanted is None:
+            return self._remove(held, "no source names it any more")
+        if self._is_refused(place, wanted):
+            return self._remove(held, _REFUSED)
         if held.leaving is not None and not await self._keep(held):
             self._pending = True
             return ""
@@ -116,13 +119,13 @@ class Reconciler:
             return ""
         return await self._replace(place, held, wanted)
 
-    def _remove(self, held: _Held) -> str:
+    def _remove(self, held: _Held, why: str) -> str:
         if held.leaving is not None:
             return ""
-        held.leaving = asyncio.ensure_future(self._membership.remove(held.worker))
+        named = f"{why}, {held.wanted.name}" if held.wanted.name else why
+        held.leaving = asyncio.ensure_future(self._membership.remove(held.worker, why=named))
         held.leaving.add_done_callback(self._has_left)
-        _say(held.wanted, "removed")
-        return "removed"
+        return "to be removed"
 
     def _has_left(self, leaving: asyncio.Task[int]) -> None:
         if not leaving.cancelled():
@@ -144,7 +147,7 @@ class Reconciler:
             return ""
         except (NotPermitted, BadRequest) as error:
             self._refuse(place, wanted, error)
-            return self._remove(held)
+            return self._remove(held, _REFUSED)
         self._held[place] = held = _Held(wanted, worker)
         _mark(held, wanted)
         _say(wanted, "replaced")

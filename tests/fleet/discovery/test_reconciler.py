@@ -69,6 +69,21 @@ async def test_what_a_worker_has_to_do_is_done_before_it_goes() -> None:
         await until(lambda: one not in here.fleet.workers)
 
 
+async def test_why_a_source_has_a_worker_removed_is_said_when_it_is_gone_and_not_before() -> None:
+    source = Said()
+    async with logged() as log, stand_ins(2) as (one, two), following(source) as here:
+        source.want(replace(wanted(one), name="pod one"), replace(wanted(two, "a"), addresses=("127.0.0.1",)))
+        await settled(here, one, two)
+        source.want(replace(wanted(two, "b"), addresses=("127.0.0.9",)))
+        await until(lambda: not here.fleet.workers)
+        await until(lambda: log.count(": removed (") == 2)
+        gone = [line for line in log.lines if one in line][-1]
+        assert gone.startswith(f"worker {one}: removed (no source names it any more, pod one); ")
+        refused = [line for line in log.lines if two in line][-1]
+        assert refused.startswith(f"worker {two}: removed (its address cannot be used); ")
+        assert not log.count("removed, pod one")
+
+
 async def test_one_that_is_wanted_again_while_it_drains_is_kept_with_its_views() -> None:
     source = Said()
     async with stand_ins(1) as (one,), following(source) as here:
