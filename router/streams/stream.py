@@ -76,7 +76,9 @@ class Stream:
             on_fault=partial(self.damaged, "a batch could not be applied"),
         )
         self._replay: Replay | None = None
+        # The last that was looked at, and the last that the log was told of.
         self._shown = State.CONNECTING
+        self._told: State | None = None
         self.cursor.unlinked(f"no connection to {source.endpoint} yet", time.monotonic())
         self._subscription = Subscription(
             zmq_context,
@@ -214,12 +216,11 @@ class Stream:
             self._replay.hold(held)
 
     def _show(self) -> None:
-        """Tell the log of another state, but not of every replay that is over in a moment."""
-        state, before = self.cursor.state, self._shown
-        self._shown = state
-        if state is State.REPLAYING or (before is State.REPLAYING and state is State.LIVE):
-            return
-        self._notes.became(state, self.cursor.why)
+        """Tell the log of another state, once; not of a replay, which is soon over."""
+        state = self._shown = self.cursor.state
+        if state is not State.REPLAYING and state is not self._told:
+            self._told = state
+            self._notes.became(state, self.cursor.why)
 
     def _ask(self, start: int) -> None:
         if self._replay is not None:

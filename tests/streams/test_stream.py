@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
 import time
@@ -333,6 +334,44 @@ async def test_a_lost_connection_is_said_and_the_history_closes_the_hole_when_it
         one.publisher.send(encoded(stored(2)))
         await until(lambda: held(view) == 1 and stream.state is State.LIVE, "the other process")
         assert view.resets == {"restart": 1}
+
+
+async def test_the_log_has_one_line_for_a_lost_connection_and_one_when_it_is_live_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "router.streams")
+    async with rig() as one:
+        stream, _ = one.listen()
+        await one.flow(stream)
+        await until(lambda: stream.state is State.LIVE)
+        await one.publisher.close()
+        async with hanging_up(one.config.port) as tries:
+            await until(lambda: len(tries) > 3, "more than one attempt to connect")
+        await until(one._opened, "the ports to be free again")
+        await one.flow(stream)
+        await until(lambda: stream.state is State.LIVE)
+        lines = [line.split(" (")[0] for line in caplog.messages if "reset" not in line]
+        assert lines == ["test: view live", "test: view connecting", "test: view live"]
+        assert "was lost)" in caplog.text
+
+
+@asynccontextmanager
+async def hanging_up(port: int) -> AsyncIterator[list[object]]:
+    """Serve a port where every connection is closed at once, as a proxy does whose server is away."""
+    tries: list[object] = []
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tries.append(writer)
+        writer.close()
+
+    while True:
+        try:
+            server = await asyncio.start_server(close, "127.0.0.1", port)
+            break
+        except OSError:
+            await asyncio.sleep(0.01)  # ZMQ frees an address some time after its socket is closed
+    async with server:
+        yield tries
 
 
 async def test_an_address_where_nobody_is_stays_connecting() -> None:
