@@ -19,6 +19,7 @@ from router.commands.listed import operator_commands
 from router.config import ALL_OPTIONS
 from router.errors import CommandFailed, ConfigError
 from router.layers import load
+from router.printable import printable
 from router.records.commands import record_commands
 
 if TYPE_CHECKING:
@@ -119,5 +120,5 @@ def _declared(option: Option) -> click.Option:
 
 def refuse(message: str, code: int = EXIT_WRONG_USAGE) -> NoReturn:
     """Say in one line what is wrong, and leave."""
-    sys.stderr.write(f"kv-router: {' '.join(message.split())}\n")
+    sys.stderr.write(f"kv-router: {printable(' '.join(message.split()))}\n")
     sys.exit(code)

@@ -7,6 +7,7 @@ import sys
 import click
 
 from router.errors import ConfigError
+from router.printable import printable
 
 EXIT_MISTAKES = 1
 
@@ -29,8 +30,8 @@ def config_commands() -> click.Group:
 def _check(file: str) -> None:
     from router.checking import mistakes  # noqa: PLC0415 - what it imports takes long, --help must not
 
-    found = [" ".join(mistake.split()) for mistake in mistakes(file)]
-    _print("\n".join(found) or f"{file}: no mistakes")
+    found = [printable(" ".join(mistake.split())) for mistake in mistakes(file)]
+    _print("\n".join(found) or f"{printable(file)}: no mistakes")
     if found:
         sys.exit(EXIT_MISTAKES)
 

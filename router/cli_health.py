@@ -14,6 +14,7 @@ import click
 from router.config import OPTIONS
 from router.errors import ConfigError
 from router.layers import given_values
+from router.printable import printable
 
 _SECONDS = 3.0
 _OK = 200
@@ -42,7 +43,7 @@ def _health(url: str | None) -> None:
         why = _reached(asked) if wants_certificate else _answered(asked)
     except (OSError, HTTPException) as error:
         why = str(error) or type(error).__name__
-    click.echo(f"{asked}: {why or 'healthy'}")
+    click.echo(printable(f"{asked}: {why or 'healthy'}"))
     sys.exit(EXIT_UNHEALTHY if why else 0)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from router.commands.access import router_at
 from router.commands.checkup import Checkup, Means
 from router.commands.findings import Chart, Finding, report
-from router.commands.ink import Ink, plural, say
+from router.commands.ink import Ink, plural, say, say_json
 from router.commands.routercheck import look
 from router.errors import CommandFailed
 from router.fleet.spec import WorkerSpec, parse_worker
@@ -33,8 +33,7 @@ def run(workers: Sequence[str], access: Access, means: Means, *, as_json: bool) 
     found = asyncio.run(_check(specs, access, means))
     wrong = sum(one.level == "wrong" for one in found)
     if as_json:
-        body = msgspec.json.encode({"ok": not wrong, "findings": found})
-        say(msgspec.json.format(body, indent=2).decode())
+        say_json(msgspec.json.encode({"ok": not wrong, "findings": found}))
     else:
         notes = sum(one.level == "note" for one in found)
         verdict = f"{plural(wrong, 'thing')} wrong" if wrong else "Nothing is wrong"

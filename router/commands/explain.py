@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.commands.access import Access, router_at
-from router.commands.ink import Ink, clean, plural, say
+from router.commands.ink import Ink, plural, say, say_json
 from router.commands.table import Cell, lines
 from router.commands.workers import TIERS, place
 from router.errors import CommandFailed
+from router.printable import printable
 
 if TYPE_CHECKING:
     from router.commands.access import Router
@@ -58,7 +59,7 @@ def run(file: str, access: Access, *, as_json: bool) -> None:
     """Print the decision. Raises CommandFailed, ConfigError."""
     body, said = asyncio.run(_ask(_read(file), access))
     if as_json:
-        say(msgspec.json.format(body, indent=2).decode())
+        say_json(body)
     else:
         say("\n".join(_shown(said, Ink())))
 
@@ -89,13 +90,13 @@ def _decoded(body: bytes, router: Router) -> _Explained:
 def _shown(said: _Explained, ink: Ink) -> list[str]:
     where = "no worker can take it now"
     if said.chosen:
-        where = f"to {clean(place(said.chosen.worker))} rank {said.chosen.rank}"
+        where = f"to {printable(place(said.chosen.worker))} rank {said.chosen.rank}"
     if said.decode:
-        where += f", answered by {clean(place(said.decode.worker))} rank {said.decode.rank}"
+        where += f", answered by {printable(place(said.decode.worker))} rank {said.decode.rank}"
     count = plural(said.prompt_tokens, "prompt token")
-    worth = "" if said.exact else f" (estimated: {clean(said.why)})"
+    worth = "" if said.exact else f" (estimated: {printable(said.why)})"
     size = f", {said.block_size} a block" if said.block_size else ""
-    head = f"{ink('bold', where)}  {ink('quiet', f'{count}{worth}{size}, policy {said.policy}')}"
+    head = f"{ink('bold', where)}  {ink('quiet', f'{count}{worth}{size}, policy {printable(said.policy)}')}"
     best_first = sorted(
         said.candidates, key=lambda one: (not _is_taken(one, said), not one.eligible, _cost(one))
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from router.commands.ink import clean
+from router.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,9 +61,9 @@ def report(findings: Iterable[Finding], ink: Ink) -> list[str]:
     for one in findings:
         if one.subject != subject:
             subject = one.subject
-            lines += [""] * bool(lines) + [ink("bold", clean(subject))]
+            lines += [""] * bool(lines) + [ink("bold", printable(subject))]
         mark, kind = _MARKS[one.level]
-        lines.append(f"  {ink(kind, f'{mark:<6}')}{one.check:<16} {clean(one.said)}")
+        lines.append(f"  {ink(kind, f'{mark:<6}')}{one.check:<16} {printable(one.said)}")
         if one.cure:
-            lines.append(f"  {'':<6}{'':<16} {ink('bold', 'cure:')} {clean(one.cure)}")
+            lines.append(f"  {'':<6}{'':<16} {ink('bold', 'cure:')} {printable(one.cure)}")
     return lines

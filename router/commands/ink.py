@@ -1,4 +1,4 @@
-"""Text for a terminal, or for whatever reads the output: colours where wanted, nothing unprintable."""
+"""Text for a terminal, or for whatever reads the output: colours where wanted, and columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import sys
 from unicodedata import combining, east_asian_width
 
+import msgspec
+
 from router.errors import CommandFailed
+from router.printable import printable_json
 
 _CODES = {"bold": "1", "quiet": "2", "good": "32", "wait": "33", "bad": "31", "held": "34", "next": "36"}
 _ROUND = 10
@@ -55,9 +58,9 @@ def say(text: str) -> None:
         raise CommandFailed(f"the output cannot be written: {error.strerror}") from None
 
 
-def clean(text: str) -> str:
-    """Return what others have said so that it cannot steer a terminal, nor turn text around."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+def say_json(body: bytes) -> None:
+    """Write JSON as `say` does, in lines for people."""
+    say(printable_json(msgspec.json.format(body, indent=2).decode()))
 
 
 def width(text: str) -> int:

@@ -7,9 +7,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from router.commands.ink import STATES, clean, cut, plural, share, short, width
+from router.commands.ink import STATES, cut, plural, share, short, width
 from router.commands.table import Cell, lines
 from router.commands.workers import place, state_of, tiers_of, view_of
+from router.printable import printable
 
 if TYPE_CHECKING:
     from router.commands.ink import Ink
@@ -29,7 +30,7 @@ class Picture:
     """Takes in snapshots and draws the last; rates and shares are of a minute, or of all it has seen."""
 
     def __init__(self, url: str, ink: Ink) -> None:
-        self._url = url
+        self._url = printable(url)
         self._ink = ink
         self._past: deque[Seen] = deque()
         self._resets: deque[Reset] = deque(maxlen=_RESETS)
@@ -57,7 +58,7 @@ class Picture:
 
     def lose(self, why: str) -> None:
         """Say from now on why what is shown is old."""
-        self._lost = why
+        self._lost = printable(why)
 
     def lines(self, columns: int | None, rows: int | None) -> list[str]:
         """Return the lines, as many and as wide as fit; None: as they are."""
@@ -94,7 +95,7 @@ class Picture:
             plural(totals.errors, "error"),
         ]
         process = f"  process {now.process}" if now.process else ""
-        head = f"kv-router {now.version}  {clean(self._url)}  policy {now.policy}{process}  {clock}  "
+        head = printable(f"kv-router {now.version}  {self._url}  policy {now.policy}{process}  {clock}  ")
         if columns is None or width(head) + width(self._lost or "live") <= columns:
             return [ink("bold", head) + state, *_folded(figures, columns)]
         return [
@@ -197,7 +198,7 @@ def _cost(one: Offer) -> str:
 
 
 def _fit(text: str, columns: int | None) -> str:
-    return clean(text) if columns is None else cut(clean(text), columns)
+    return printable(text) if columns is None else cut(printable(text), columns)
 
 
 def _folded(parts: list[str], columns: int | None) -> list[str]:

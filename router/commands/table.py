@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from router.commands.ink import clean, cut, width
+from router.commands.ink import cut, width
+from router.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ def lines(
     heads: Sequence[str], rows: Sequence[Sequence[Cell]], ink: Ink, columns: int | None = None
 ) -> list[str]:
     """Return a table's lines, no wider than `columns`; the last column takes what is left, or is cut."""
-    rows = [[Cell(clean(cell.text), cell.kind, cell.right) for cell in row] for row in rows]
+    rows = [[Cell(printable(cell.text), cell.kind, cell.right) for cell in row] for row in rows]
     sizes = [
         max(width(head), *(width(row[at].text) for row in rows), 0) if rows else width(head)
         for at, head in enumerate(heads)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.commands.access import Access, router_at
-from router.commands.ink import STATES, Ink, say, share, short
+from router.commands.ink import STATES, Ink, say, say_json, share, short
 from router.commands.table import Cell, lines
 from router.observe.rows import WorkerRow
 
@@ -30,7 +30,7 @@ def run(access: Access, *, as_json: bool) -> None:
     """Print them. Raises CommandFailed, ConfigError."""
     body = asyncio.run(_ask(access))
     if as_json:
-        say(msgspec.json.format(body, indent=2).decode())
+        say_json(body)
         return
     fleet = msgspec.json.decode(body, type=Fleet)
     say("\n".join(lines(_HEADS, [_row(worker) for worker in fleet.workers], Ink())))

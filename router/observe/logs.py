@@ -15,6 +15,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from router.printable import printable, printable_json
+
 if TYPE_CHECKING:
     import asyncio
     from types import TracebackType
@@ -41,7 +43,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line, and its traceback if it has one."""
-        record.msg, record.args = _escaped(record.getMessage()), ()
+        record.msg, record.args = printable(record.getMessage()), ()
         return super().format(record)
 
     def formatException(  # noqa: N802 - the name is logging's
@@ -74,7 +76,8 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info is not None:
             said["traceback"] = _traceback(record.exc_info[1])
-        return json.dumps({name: value for name, value in said.items() if value is not None}, default=str)
+        shown = {name: value for name, value in said.items() if value is not None}
+        return printable_json(json.dumps(shown, default=str))
 
 
 def _traceback(error: BaseException | None) -> str:
@@ -122,9 +125,3 @@ def configure(level: str, mark: str = "", form: str = "human") -> None:
 def set_level(level: str) -> None:
     """Change the level of the router's own logs."""
     logging.getLogger("router").setLevel(level.upper())
-
-
-def _escaped(message: str) -> str:
-    if message.isprintable():
-        return message
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)

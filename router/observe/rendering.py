@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from router.observe.histogram import Histogram
+from router.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,13 +56,13 @@ def number(value: float) -> str:
 
 
 class _Pairs(dict[str, str]):
-    """One label's name with each of its values, written once."""
+    """One label's name with each of its values, written once: as they are, but for what cannot be printed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __missing__(self, value: str) -> str:
-        escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        escaped = printable(value).replace("\\", r"\\").replace('"', r"\"")
         text = self[value] = f'{self._name}="{escaped}"'
         return text
 

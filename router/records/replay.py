@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from router.printable import printable, printable_json
 from router.records.entries import Row, Session
 from router.records.format import RecordError
 from router.records.judge import Judge, Judged
@@ -129,8 +130,9 @@ def _judged(
 def shown(found: Sequence[Replayed], *, as_json: bool) -> str:
     """Return the result as text, or as JSON."""
     if as_json:
-        return msgspec.json.format(msgspec.json.encode({"sessions": found}), indent=2).decode() + "\n"
-    return "".join(f"{line}\n" for one in found for line in _lines(one))
+        said = msgspec.json.format(msgspec.json.encode({"sessions": found}), indent=2).decode()
+        return printable_json(said) + "\n"
+    return "".join(f"{printable(line)}\n" for one in found for line in _lines(one))
 
 
 def _lines(one: Replayed) -> Iterable[str]:

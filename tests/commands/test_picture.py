@@ -3,12 +3,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.commands.ink import Ink, clean, cut, short, width
+from router.commands.ink import Ink, cut, short, width
 from router.commands.picture import Picture
 from router.observe.decisions import Decision, Offer
 from router.observe.resets import Reset
 from router.observe.rows import RankRow, WorkerRow
 from router.observe.seen import Seen, Totals
+from router.printable import printable
 
 TEXT = st.text(max_size=60)
 RANK = st.builds(
@@ -44,7 +45,7 @@ SEEN = st.builds(
             TEXT,
             TEXT,
             st.just(5),
-            st.just("kv"),
+            TEXT,
             TEXT,
             st.just(0),
             st.just(1),
@@ -56,11 +57,13 @@ SEEN = st.builds(
 
 
 @settings(max_examples=25)
-@given(st.lists(SEEN, min_size=1, max_size=4), st.integers(1, 130), st.integers(1, 40))
-def test_whatever_is_seen_fits_the_window(all_seen: list[Seen], columns: int, rows: int) -> None:
+@given(st.lists(SEEN, min_size=1, max_size=4), TEXT, st.integers(1, 130), st.integers(1, 40))
+def test_whatever_is_seen_fits_the_window(all_seen: list[Seen], lost: str, columns: int, rows: int) -> None:
     picture = Picture("http://127.0.0.1:8000", Ink())
     for seen in all_seen:
         picture.see(seen)
+        if seen.whole:
+            picture.lose(lost)
         shown = picture.lines(columns, rows)
         assert 0 < len(shown) <= rows
         assert all(width(line) <= columns for line in shown)
@@ -69,8 +72,7 @@ def test_whatever_is_seen_fits_the_window(all_seen: list[Seen], columns: int, ro
 
 @given(st.text(), st.integers(0, 30))
 def test_a_text_is_cut_to_its_columns(text: str, columns: int) -> None:
-    assert width(cut(clean(text), columns)) <= columns
-    assert clean(text).isprintable()
+    assert width(cut(printable(text), columns)) <= columns
 
 
 @given(st.floats(0, 9e11))

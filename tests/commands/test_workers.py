@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import httpx2
 import pytest
 
 from tests.commands.running import command, environment
@@ -89,7 +90,7 @@ async def test_what_is_no_router_is_one_line(body: bytes) -> None:
 
 
 async def test_a_name_cannot_steer_the_terminal() -> None:
-    model = "evil\x1b[2J\x07\N{RIGHT-TO-LEFT OVERRIDE}name"
+    model = "evil\x1b[2J\x07\N{RIGHT-TO-LEFT OVERRIDE}name\x7f\x9b"
 
     async def hostile(peer: Peer) -> None:
         if peer.head.startswith(b"GET"):
@@ -106,5 +107,19 @@ async def test_a_name_cannot_steer_the_terminal() -> None:
         await until_awaited(shown, "the worker has said who it is")
         for arguments in (("workers",), ("top", "--once")):
             out = (await command(*arguments, "--url", front.url)).out
-            assert "evil\\x1b[2J\\x07\\u202ename" in out
-            assert not set("\x1b\x07\N{RIGHT-TO-LEFT OVERRIDE}") & set(out)
+            assert "evil\\x1b[2J\\x07\\u202ename\\x7f\\x9b" in out
+            assert out.replace("\n", "").isprintable()
+        out = (await command("workers", "--json", "--url", front.url)).out
+        assert out.replace("\n", "").isprintable()
+        assert json.loads(out)["workers"][0]["model"] == model
+        async with httpx2.AsyncClient(base_url=front.url) as client:
+            metrics = (await client.get("/metrics")).text
+        assert "evil\\\\x1b[2J" in metrics
+        assert metrics.replace("\n", "").isprintable()
+
+
+async def test_a_refusal_cannot_steer_the_terminal() -> None:
+    said = {"error": {"message": "no\x1b[2J\x7f\x9b"}}
+    async with Worker.up(plays(answer(json.dumps(said).encode(), status=b"500 No"))) as other:
+        ended = await command("workers", "--url", other.url)
+    assert ended.err == f"kv-router: {other.url} answers 500: no\\x1b[2J\\x7f\\x9b\n"

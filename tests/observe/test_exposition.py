@@ -150,12 +150,22 @@ async def test_a_scrape_asks_for_the_rows_once() -> None:
     assert len(taken) == 1
 
 
-async def test_a_label_with_quotes_and_line_breaks_arrives_as_it_was() -> None:
-    tier = 'a"b\\c\nd'
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+@pytest.mark.parametrize(
+    ("tier", "shown"),
+    [
+        ('a"b\\cé', 'a"b\\cé'),
+        ("a\n\x1b[31m\0\r\x7f\x9b\u202e\ud800", r"a\n\x1b[31m\x00\r\x7f\x9b\u202e\ud800"),
+    ],
+)
+async def test_a_label_arrives_as_it_was_but_for_what_cannot_be_printed(
+    tier: str, shown: str, accept: str
+) -> None:
     rows = [WorkerRow(url=URL, state="ready", ranks=[RankRow(rank=0, view="live", blocks={tier: 1})])]
-    for accept in ("", OPENMETRICS):
-        metrics = await scrape(rows, accept)
-        assert value(metrics, "kv_router_blocks", worker=URL, rank="0", tier=tier) == 1
+    body, _ = await Exposition(counts(), lambda: rows).render(accept)
+    assert body.decode().replace("\n", "").isprintable()
+    metrics = await scrape(rows, accept)
+    assert value(metrics, "kv_router_blocks", worker=URL, rank="0", tier=shown) == 1
 
 
 async def test_a_number_that_is_none_is_written_as_prometheus_reads_it() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -25,6 +26,16 @@ def test_a_change_of_state_is_one_line_with_time_and_level() -> None:
 def test_a_text_from_outside_cannot_forge_a_line() -> None:
     (line,) = logged(r"logging.getLogger('router').info('why: %s', 'a\n2026 INFO b\r\x1b[31m')")
     assert line.endswith(r"INFO why: a\n2026 INFO b\r\x1b[31m")
+
+
+def test_a_text_from_outside_cannot_steer_a_terminal_from_json_either() -> None:
+    statements = (
+        "logs.configure('info', form='json')",
+        r"logging.getLogger('router').info('%s', 'a\x1b[31m\x7f\x9b\u202e')",
+    )
+    (line,) = logged(*statements)
+    assert line.isprintable()
+    assert json.loads(line)["message"] == "a\x1b[31m\x7f\x9b\u202e"
 
 
 def test_a_line_below_the_level_is_not_shown() -> None:
