@@ -28,7 +28,7 @@ def mistakes(path: str) -> Iterator[str]:
             try:
                 value = read_layer({name: part})[name]
             except ConfigError as error:
-                yield error.message
+                yield from error.lines
             else:
                 before = values.get(name, ())
                 values[name] = (*before, *value) if _repeated(name) and isinstance(before, tuple) else value
@@ -53,4 +53,4 @@ def _contradictions(path: str, values: dict[str, object]) -> Iterator[str]:
             check(config)
         except ConfigError as error:
             if "workers" in values or check is check_routes:
-                yield f"{path}: {error.message}"
+                yield from error.at(path).lines

@@ -7,12 +7,13 @@ given, and nothing in a file can construct an object.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from router.errors import ConfigError
-from router.setting import SHOWN_CHARACTERS, Given
+from router.setting import SHOWN_CHARACTERS, Given, Misfit
 
 NULL = "tag:yaml.org,2002:null"
 
@@ -20,6 +21,7 @@ NULL = "tag:yaml.org,2002:null"
 def read_file(path: str) -> dict[str, Given]:
     """Return what a file gives, by key with `_` for `-`; a key without a value is left out.
 
+    A value of a shape that no setting has is a `Misfit`, to be refused with what else is wrong with values.
     Raises ConfigError with path and line when the file cannot be read, is not YAML, or is no mapping.
     """
     root = _compose(path)
@@ -28,8 +30,8 @@ def read_file(path: str) -> dict[str, Given]:
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: expected keys and values, such as 'port: 8000', got {_kind(root)}")
     return {
-        key.replace("-", "_"): Given(f"{_place(path, node)}: {key}", _value(path, node, key))
-        for key, node in _pairs(path, root).items()
+        pair.key.replace("-", "_"): Given(f"{_place(path, pair.at)}: {pair.key}", _value(path, pair))
+        for pair in _pairs(path, root)
     }
 
 
@@ -57,40 +59,44 @@ def _compose(path: str) -> yaml.Node | None:
         raise ConfigError(f"{path}: not YAML: {error}") from None
 
 
-def _pairs(path: str, node: yaml.MappingNode) -> dict[str, yaml.Node]:
-    """Return a mapping's values by key. PyYAML itself would let the last of two equal keys win in silence."""
-    pairs: dict[str, yaml.Node] = {}
-    spelled = set()
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A key and its value, None for one that is given twice; `at`: what stands on the line to name."""
+
+    key: str
+    value: yaml.Node | None
+    at: yaml.Node
+
+
+def _pairs(path: str, node: yaml.MappingNode) -> list[_Pair]:
+    """Return what a mapping gives. PyYAML itself would let the last of two equal keys win in silence."""
+    pairs: dict[str, _Pair] = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):
             raise ConfigError(f"{_place(path, key_node)}: expected a key, got {_kind(key_node)}")
-        key = key_node.value
-        if key.replace("-", "_") in spelled:
-            raise ConfigError(f"{_place(path, key_node)}: {key!r} is given twice")
-        spelled.add(key.replace("-", "_"))
-        if value_node.tag != NULL:
-            pairs[key] = value_node
-    return pairs
+        key: str = key_node.value
+        name = key.replace("-", "_")
+        pairs[name] = _Pair(key, None, key_node) if name in pairs else _Pair(key, value_node, value_node)
+    return [pair for pair in pairs.values() if pair.value is None or pair.value.tag != NULL]
 
 
-def _value(path: str, node: yaml.Node, key: str) -> str | dict[str, str] | list[Given]:
-    if isinstance(node, yaml.SequenceNode):
-        return [Given(f"{_place(path, item)}: {key}", _item(path, item, f": {key}")) for item in node.value]
-    return _item(path, node, f": {key}")
+def _value(path: str, pair: _Pair) -> str | dict[str, str | Misfit] | list[Given] | Misfit:
+    if isinstance(pair.value, yaml.SequenceNode):
+        return [Given(f"{_place(path, item)}: {pair.key}", _item(path, item)) for item in pair.value.value]
+    return _item(path, pair.value)
 
 
-def _item(path: str, node: yaml.Node, within: str = "") -> str | dict[str, str]:
-    """Return a value, or an item of a list; `within` names the key that it belongs to."""
+def _item(path: str, node: yaml.Node | None) -> str | dict[str, str | Misfit] | Misfit:
+    """Return a value, or an item of a list."""
     if isinstance(node, yaml.MappingNode):
-        pairs = _pairs(path, node).items()
-        return {key: _text(path, value, f"{within}: {key}") for key, value in pairs}
-    return _text(path, node, within)
+        return {pair.key: _text(pair.value) for pair in _pairs(path, node)}
+    return _text(node)
 
 
-def _text(path: str, node: yaml.Node, within: str) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise ConfigError(f"{_place(path, node)}{within}: expected a single value, got {_kind(node)}")
-    return str(node.value)
+def _text(node: yaml.Node | None) -> str | Misfit:
+    if node is None:
+        return Misfit("a second value")
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else Misfit(_kind(node))
 
 
 def _place(path: str, node: yaml.Node) -> str:

@@ -7,9 +7,12 @@ reach one.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Fault = Literal["client", "worker", "router", "capacity"]
 """Whose fault an error is; capacity is nobody's: no worker could take the request."""
@@ -39,9 +42,33 @@ class RouterError(Exception):
 
 
 class ConfigError(RouterError):
-    """A wrong flag, environment variable or configuration file: one line, exit code 2."""
+    """A wrong flag, environment variable or configuration file: one line, exit code 2.
+
+    `others`: what else is wrong in the same place, a line for each, for who wants to know it all.
+    """
 
     code = "bad_config"
+
+    def __init__(self, message: str, *, param: str | None = None, others: Sequence[str] = ()) -> None:
+        super().__init__(message, param=param)
+        self.others = tuple(others)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All that is wrong."""
+        return self.message, *self.others
+
+    def at(self, source: str) -> ConfigError:
+        """Return the same, with where it was given before each line."""
+        first, *others = (f"{source}: {line}" for line in self.lines)
+        return ConfigError(first, param=self.param, others=others)
+
+
+def raise_all(wrong: Sequence[ConfigError]) -> None:
+    """Raise the first, if there is one, with the lines of the rest as `others`."""
+    if wrong:
+        message, *others = (line for error in wrong for line in error.lines)
+        raise ConfigError(message, param=wrong[0].param, others=others)
 
 
 class CommandFailed(RouterError):

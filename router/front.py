@@ -10,7 +10,7 @@ from router.api.keyfile import KeyFile
 from router.api.keys import Keyring
 from router.api.routes import ROUTED, is_other
 from router.api.wishes import wishes_of
-from router.errors import ConfigError
+from router.errors import ConfigError, raise_all
 from router.proxy.forwarding import Forwarding
 from router.proxy.tls import ServerTls, TlsFiles, worker_context
 
@@ -63,12 +63,11 @@ class Front:
 
 
 def check_routes(config: Config) -> None:
-    """Raise ConfigError for limits of a route that there is not."""
-    for limits in config.route_limits:
-        if limits.path not in ROUTED and not is_other(limits.path):
-            raise ConfigError(
-                f"--route-limit {limits.path}: there is no route that workers answer of this name"
-            )
+    """Raise ConfigError for limits of routes that there are not."""
+    paths = [limits.path for limits in config.route_limits]
+    unknown = [path for path in paths if path not in ROUTED and not is_other(path)]
+    said = "there is no route that workers answer of this name"
+    raise_all([ConfigError(f"--route-limit {path}: {said}") for path in unknown])
 
 
 def _tls(config: Config) -> ServerTls | None:

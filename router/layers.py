@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from router.config import ALL_OPTIONS, CONFIG_FILE, OPTIONS, Config
 from router.config_file import read_file
-from router.errors import ConfigError
+from router.errors import ConfigError, raise_all
 from router.setting import Given
 
 if TYPE_CHECKING:
@@ -93,16 +93,17 @@ def read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
 
 
 def check_workers(config: Config) -> None:
-    """Raise ConfigError when there can be no worker, or one is given twice."""
+    """Raise ConfigError when there can be no worker, or some are given twice."""
     elsewhere = config.worker_file is not None or config.discover != "off" or config.admin_key is not None
     if not config.workers and not elsewhere:
         raise ConfigError(
             "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
             "(or --worker-file, --discover, or --admin-key, to add them later)"
         )
+    wrong = []
     if config.processes > 1 and any(worker.bind for worker in config.workers):
-        raise ConfigError("bind=true: expected --processes 1, since one process only can have that address")
-    counted = Counter(worker.url.rstrip("/") for worker in config.workers)
-    for url, times in counted.items():
+        wrong += ["bind=true: expected --processes 1, since one process only can have that address"]
+    for url, times in Counter(worker.url.rstrip("/") for worker in config.workers).items():
         if times > 1:
-            raise ConfigError(f"worker {url} given {times} times: expected each --worker URL once")
+            wrong += [f"worker {url} given {times} times: expected each --worker URL once"]
+    raise_all([ConfigError(message) for message in wrong])

@@ -18,12 +18,22 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS = 80  # of a wrong value, in the message about it
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Misfit:
+    """Something in the place of a value that no setting takes; `what` says what, as a message names it."""
+
+    what: str
+
+    def __repr__(self) -> str:
+        return self.what
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What was given for one setting, and `source`: where, as a message to the operator names it."""
 
     source: str
-    value: str | dict[str, str] | list[Given]
+    value: str | dict[str, str | Misfit] | list[Given] | Misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +155,16 @@ class Option:
             if isinstance(given.value, kind.takes):
                 return kind.read(given.value)
         except ConfigError as error:
-            raise ConfigError(f"{given.source}: {error.message}") from None
+            raise error.at(given.source) from None
         except ValueError:
             pass
         got = "another value" if self.setting.secret else _shown(given.value)
         raise ConfigError(f"{given.source}: expected {self.limits}, got {got}")
 
 
-def _shown(value: str | dict[str, str] | list[Given]) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "...")
+    if isinstance(value, Misfit):
+        return value.what
     return "a list" if isinstance(value, list) else "a mapping"

@@ -43,6 +43,65 @@ def test_each_mistake_is_one_line_with_its_place(tmp_path: Path) -> None:
     assert lines[1] == "FILE:2: port: expected a whole number from 0 to 65535, got 'high'"
 
 
+WRONG = """\
+port: 1
+workers:
+- url: ftp://a
+  rol: prefill
+  dp: 0
+  kv: {a: b}
+- http://b:1,dp=0,engine=sglng,bind
+- [http://c:1]
+- url: http://d:1
+  dp: 1
+  dp: 2
+route_limits:
+- path: nope
+  idle: x
+  totl: 3
+breaker_codes: [abc, 500, 9999]
+port: 2
+"\\e[31m": 1
+"""
+SAID = """\
+FILE:17: port: expected a whole number from 0 to 65535, got a second value
+FILE:3: workers: worker 'ftp://a': url: expected http://host:port or https://host:port, \
+no query, fragment or user, got 'ftp://a'
+FILE:3: workers: worker 'ftp://a': setting: expected role, got 'rol'
+FILE:3: workers: worker 'ftp://a': dp: expected a whole number from 1 to 1024, got '0'
+FILE:3: workers: worker 'ftp://a': kv: expected tcp://host:port (an IPv6 host in brackets) \
+or ipc://path, got a mapping
+FILE:7: workers: worker 'http://b:1': setting: expected name=value, got 'bind'
+FILE:7: workers: worker 'http://b:1': dp: expected a whole number from 1 to 1024, got '0'
+FILE:7: workers: worker 'http://b:1': engine: expected one of sglang, vllm, got 'sglng'
+FILE:8: workers: expected URL[,setting=value...], got a list
+FILE:9: workers: worker 'http://d:1': dp: expected a whole number from 1 to 1024, got a second value
+FILE:13: route_limits: limits of route 'nope': path: expected one that begins with /, got 'nope'
+FILE:13: route_limits: limits of route 'nope': idle: expected seconds up to 86400, got 'x'
+FILE:13: route_limits: limits of route 'nope': setting: expected total, got 'totl'
+FILE:16: breaker_codes: expected a whole number from 400 to 599, got 'abc'
+FILE:16: breaker_codes: expected a whole number from 400 to 599, got '9999'
+FILE:18: \\x1b[31m: unknown key, expected one that kv-router config schema lists
+"""
+
+
+def test_every_wrong_value_is_found_also_within_workers_and_whatever_its_shape(tmp_path: Path) -> None:
+    code, lines, _ = check(tmp_path / "f.yaml", WRONG)
+    assert (code, sorted(lines)) == (1, sorted(SAID.splitlines()))
+
+
+def test_all_contradictions_are_found(tmp_path: Path) -> None:
+    text = (
+        "processes: 2\nworkers: [http://a:1, http://a:1/, http://b:1, http://b:1, 'http://c:1,bind=true']\n"
+        "route_limits: ['/workers,total=1', '/ready,total=1']"
+    )
+    code, lines, _ = check(tmp_path / "f.yaml", text)
+    assert (code, [line.split(":")[1] for line in lines]) == (
+        1,
+        [" bind=true", " worker http", " worker http", " --route-limit /workers", " --route-limit /ready"],
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

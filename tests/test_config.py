@@ -170,6 +170,7 @@ def test_the_port_that_kubernetes_sets_for_a_service_is_not_ours(path: Path) -> 
 
 
 PORT = "expected a whole number from 0 to 65535, got"
+WORKER_URL = "expected http://host:port or https://host:port, no query, fragment or user"
 
 
 @pytest.mark.parametrize(
@@ -181,8 +182,11 @@ PORT = "expected a whole number from 0 to 65535, got"
         ("port: 1.5", f"router.yaml:1: port: {PORT} '1.5'"),
         ("port: 65536", f"router.yaml:1: port: {PORT} '65536'"),
         ("prot: 1", "router.yaml:1: prot: unknown key, expected port"),
-        ("port: 1\nport: 2", "router.yaml:2: 'port' is given twice"),
-        ("idle-seconds: 1\nidle_seconds: 2", "router.yaml:2: 'idle_seconds' is given twice"),
+        ("port: 1\nport: 2", f"router.yaml:2: port: {PORT} a second value"),
+        (
+            "idle-seconds: 1\nidle_seconds: 2",
+            "router.yaml:2: idle_seconds: expected a number from 0 to 86400 seconds, got a second value",
+        ),
         ("host: a\nport: 1: 2", "router.yaml:2: not YAML: mapping values are not allowed here"),
         ("host: [a", "router.yaml:1: not YAML: expected ',' or ']', but got '<stream end>'"),
         ("- port", "router.yaml: expected keys and values, such as 'port: 8000', got a list"),
@@ -192,8 +196,11 @@ PORT = "expected a whole number from 0 to 65535, got"
             f"workers: {URL}",
             f"router.yaml:1: workers: expected a list of URL[,setting=value...], got '{URL}'",
         ),
-        ("workers:\n- [a]", "router.yaml:2: workers: expected a single value, got a list"),
-        ("workers:\n- url: {a: b}", "router.yaml:2: workers: url: expected a single value, got a mapping"),
+        ("workers:\n- [a]", "router.yaml:2: workers: expected URL[,setting=value...], got a list"),
+        (
+            "workers:\n- url: {a: b}",
+            f"router.yaml:2: workers: a worker: url: {WORKER_URL}, got a mapping",
+        ),
         (
             "probe_seconds: .nan",
             "router.yaml:1: probe_seconds: expected a number from 0.05 to 3600 seconds, got '.nan'",

@@ -1,23 +1,25 @@
 """What the operator says about one worker: `URL,kv=tcp://host:port,block-size=16,...` or a YAML mapping.
 
-Rule of the room: settings in, one frozen WorkerSpec out, or a ConfigError of one line that names the
-setting, what was expected and what was given. Nothing is asked of the worker here: a setting that is not
-given stays None and is asked later, and what is given wins over what the worker says.
+Rule of the room: settings in, one frozen WorkerSpec out, or a ConfigError with a line for each that is wrong,
+which names the setting, what was expected and what was given. Nothing is asked of the worker here: a setting
+that is not given stays None and is asked later, and what is given wins over what the worker says.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from router.engines.endpoint import EXPECTED as EXPECTED_ENDPOINT
 from router.engines.endpoint import address_of
-from router.errors import ConfigError
+from router.errors import ConfigError, raise_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 EngineName = Literal["sglang", "vllm"]
 Role = Literal["both", "prefill", "decode"]
@@ -67,53 +69,62 @@ class WorkerSpec:
 def parse_worker(text: str) -> WorkerSpec:
     """Read `URL,kv=tcp://host:port,replay=...,topic=T,block-size=N,dp=N,engine=E,role=R,bind=true,model=M`.
 
-    Raises ConfigError, one line, naming the setting at fault and what was expected.
+    Raises ConfigError, one line, naming the setting at fault and what was expected, and all others at fault.
     """
     url, *parts = (part.strip() for part in text.split(","))
-    return _build(url, (_pair(url, part) for part in parts))
+    settings = _Settings(url)
+    for part in parts:
+        name, equals, value = part.partition("=")
+        if equals:
+            settings.add(name.strip(), value.strip())
+        else:
+            settings.refuse("setting", "name=value", part)
+    return settings.spec()
 
 
-def from_mapping(settings: Mapping[object, object]) -> WorkerSpec:
+def from_mapping(given: Mapping[object, object]) -> WorkerSpec:
     """Read a mapping of the configuration file: `url` and the settings above, `_` or `-` in their names.
 
     A null value is a setting that is not given. Raises ConfigError as `parse_worker` does.
     """
-    pairs = ((name, value) for name, value in settings.items() if name != "url" and value is not None)
-    return _build(settings.get("url"), pairs)
-
-
-def _pair(url: str, part: str) -> tuple[str, str]:
-    name, equals, value = part.partition("=")
-    if not equals:
-        raise _wrong(url, "setting", "name=value", part)
-    return name.strip(), value.strip()
-
-
-def _build(url: object, pairs: Iterable[tuple[object, object]]) -> WorkerSpec:
-    settings = _Settings(_url(url))
-    for name, value in pairs:
-        settings.add(name, value)
+    settings = _Settings(given.get("url"))
+    for name, value in given.items():
+        if name != "url" and value is not None:
+            settings.add(name, value)
     return settings.spec()
 
 
 class _Settings:
-    """The settings of one worker, each read by its kind."""
+    """The settings of one worker, each read by its kind; what is wrong with any is kept until all are."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: object) -> None:
+        self._url = url if isinstance(url, str) else ""
+        self._worker = f"worker {url!r}" if isinstance(url, str) else "a worker"
         self._values: dict[str, object] = {}
+        self._wrong: list[ConfigError] = []
+        if expected := _expected_url(url):
+            self.refuse("url", expected, url)
 
     def add(self, name: object, value: object) -> None:
+        """Take a value as it is given."""
         key = name.replace("_", "-") if isinstance(name, str) else ""
         if key not in SETTINGS:
-            raise _wrong(self._url, "setting", f"one of {', '.join(SETTINGS)}", name)
-        if key in self._values:
-            raise _wrong(self._url, key, "to be given once", value)
-        self._values[key] = value
+            near = get_close_matches(key, SETTINGS, n=1)
+            self.refuse("setting", near[0] if near else f"one of {', '.join(SETTINGS)}", name)
+        elif key in self._values:
+            self.refuse(key, "to be given once", value)
+        else:
+            self._values[key] = value
+
+    def refuse(self, name: str, expected: str, given: object) -> None:
+        """Take note of what is wrong."""
+        message = f"{self._worker}: {name}: expected {expected}, got {given!r}"
+        self._wrong.append(ConfigError(message, param=name))
 
     def spec(self) -> WorkerSpec:
+        """Return what they come to. Raises ConfigError with all that is wrong."""
         dp = self._count("dp", MOST_RANKS)
-        return WorkerSpec(
+        spec = WorkerSpec(
             url=self._url,
             kv=self._endpoint("kv", dp or 1),
             replay=self._endpoint("replay", dp or 1),
@@ -125,55 +136,48 @@ class _Settings:
             bind=self._flag("bind"),
             model=self._text("model") or None,
         )
+        raise_all(self._wrong)
+        return spec
 
     def _text(self, name: str) -> str | None:
         value = self._values.get(name)
         if value is None or isinstance(value, str):
             return value
-        raise _wrong(self._url, name, "text", value)
+        self.refuse(name, "text", value)
+        return None
 
     def _count(self, name: str, most: int) -> int | None:
         value = self._values.get(name)
         if value is None:
             return None
         number = _whole(value)
-        if number is None or not 1 <= number <= most:
-            raise _wrong(self._url, name, f"a whole number from 1 to {most}", value)
-        return number
+        if number is not None and 1 <= number <= most:
+            return number
+        self.refuse(name, f"a whole number from 1 to {most}", value)
+        return None
 
     def _choice(self, name: str, allowed: tuple[Choice, ...]) -> Choice | None:
         value = self._values.get(name)
-        if value is None:
-            return None
         for choice in allowed:
             if choice == value:
                 return choice
-        raise _wrong(self._url, name, f"one of {', '.join(allowed)}", value)
+        if value is not None:
+            self.refuse(name, f"one of {', '.join(allowed)}", value)
+        return None
 
     def _flag(self, name: str) -> bool:
         value = self._values.get(name, False)
         if value is True or value == "true":
             return True
-        if value is False or value == "false":
-            return False
-        raise _wrong(self._url, name, "true or false", value)
+        if value is not False and value != "false":
+            self.refuse(name, "true or false", value)
+        return False
 
     def _endpoint(self, name: str, ranks: int) -> str | None:
-        value = self._text(name)
-        if value is None:
-            return None
-        try:
-            last = address_of(value, ranks - 1)
-        except ValueError as error:
-            raise _wrong(self._url, name, str(error), value) from None
-        if last is None:
-            raise _wrong(
-                self._url,
-                name,
-                f"a tcp address with {ranks} ports, or {ranks} addresses, one per rank",
-                value,
-            )
-        return value
+        value = self._values.get(name)
+        if value is not None and (expected := _expected_endpoint(value, ranks)):
+            self.refuse(name, expected, value)
+        return value if isinstance(value, str) else None
 
 
 def _whole(value: object) -> int | None:
@@ -183,24 +187,35 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _url(value: object) -> str:
-    """Return `value`, a URL that a worker can be reached at, with or without a path prefix."""
+def _expected_endpoint(value: object, ranks: int) -> str:
+    """Return what an address should be, "" for one that there is for each of so many ranks."""
+    if not isinstance(value, str):
+        return EXPECTED_ENDPOINT
+    try:
+        last = address_of(value, ranks - 1)
+    except ValueError as error:
+        return str(error)
+    return "" if last else f"a tcp address with {ranks} ports, or {ranks} addresses, one per rank"
+
+
+def _expected_url(value: object) -> str:
+    """Return what a URL should be, "" for one that a worker can have, with or without a path prefix."""
     expected = "http://host:port or https://host:port, no query, fragment or user"
     if not isinstance(value, str) or not value.isascii() or re.search(r"[\s\x00-\x1f\x7f?#@\\]", value):
-        raise _wrong(value, "url", expected, value)
+        return expected
     try:
         parts = urlsplit(value)
         port = parts.port
     except ValueError:
-        raise _wrong(value, "url", f"{expected}, the port from 1 to 65535", value) from None
-    if parts.netloc.endswith(":") or port == 0:
-        raise _wrong(value, "url", f"{expected}, the port from 1 to 65535", value)
+        port = 0
+    if port == 0 or parts.netloc.endswith(":"):
+        return f"{expected}, the port from 1 to 65535"
     host = parts.hostname or ""
     if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host):
-        raise _wrong(value, "url", expected, value)
+        return expected
     if _NUMBER.search(host) and not _is_ipv4(host):
-        raise _wrong(value, "url", "an IPv4 address as four decimal numbers", value)
-    return value
+        return "an IPv4 address as four decimal numbers"
+    return ""
 
 
 def _is_ipv4(host: str) -> bool:
@@ -209,7 +224,3 @@ def _is_ipv4(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _wrong(url: object, name: str, expected: str, given: object) -> ConfigError:
-    return ConfigError(f"worker {url!r}: {name}: expected {expected}, got {given!r}", param=name)

@@ -17,18 +17,21 @@ def test_limits_of_a_route_are_read_from_text_and_from_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "path: expected one that begins with /"),
-        ("v1,total=1", "path: expected one that begins with /"),
-        ("/v1/x?a=b,total=1", "path: expected one that begins with /"),
+        ("", "path: expected one that begins with /, got ''"),
+        ("v1,total=1", "path: expected one that begins with /, got 'v1'"),
+        ("/v1/x?a=b,total=1", "path: expected one that begins with /, got '/v1/x?a=b'"),
         ("/v1/x", "setting: expected at least one of connect, first-byte, idle, total"),
-        ("/v1/x,", "setting: expected one of connect, first-byte, idle, total, each once"),
-        ("/v1/x,totals=1", "setting: expected one of connect, first-byte, idle, total, each once"),
-        ("/v1/x,total=1,total=2", "setting: expected one of connect, first-byte, idle, total, each once"),
-        ("/v1/x,total=", "total: expected seconds up to 86400"),
-        ("/v1/x,total=1s", "total: expected seconds up to 86400"),
-        ("/v1/x,total=86401", "total: expected seconds up to 86400"),
-        ("/v1/x,total=nan", "total: expected seconds up to 86400"),
-        ("/v1/x,connect=0", "connect: expected seconds up to 86400, not 0"),
+        ("/v1/x,", "setting: expected one of connect, first-byte, idle, total, each once, got ''"),
+        ("/v1/x,totals=1", "setting: expected total, got 'totals'"),
+        (
+            "/v1/x,total=1,total=2",
+            "setting: expected one of connect, first-byte, idle, total, each once, got 'total'",
+        ),
+        ("/v1/x,total=", "total: expected seconds up to 86400, got ''"),
+        ("/v1/x,total=1s", "total: expected seconds up to 86400, got '1s'"),
+        ("/v1/x,total=86401", "total: expected seconds up to 86400, got '86401'"),
+        ("/v1/x,total=nan", "total: expected seconds up to 86400, got 'nan'"),
+        ("/v1/x,connect=0", "connect: expected seconds up to 86400, not 0, got '0'"),
     ],
 )
 def test_what_is_wrong_is_one_line(text: str, expected: str) -> None:

@@ -38,11 +38,13 @@ def read_workers(path: str) -> list[WorkerSpec]:
 
 def _spec(given: Given) -> WorkerSpec:
     try:
+        if isinstance(given.value, str):
+            return parse_worker(given.value)
         if isinstance(given.value, dict):
             return from_mapping(dict(given.value.items()))
-        return parse_worker(str(given.value))
+        return from_mapping({"url": given.value})
     except ConfigError as error:
-        raise ConfigError(f"{given.source}: {error.message}") from None
+        raise error.at(given.source) from None
 
 
 class FileSource:
