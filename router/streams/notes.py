@@ -30,7 +30,7 @@ class Notes:
         self.name = name
         self.unused = self.topic = ""
         self._labels = labels
-        self._bucket = Bucket(_A_SECOND, _LINES)
+        self._bucket, self._states = Bucket(_A_SECOND, _LINES), Bucket(_A_SECOND, _LINES)
         self._left_out = 0
         self._restarts: deque[float] = deque(maxlen=_RESTARTS)
 
@@ -55,25 +55,26 @@ class Notes:
         """The view is emptied."""
         if cause == "restart":
             self._restarts.append(time.monotonic())
-        self._say(logging.INFO, f"view reset ({cause})", fields("view_reset", **self._labels, cause=cause))
-
-    def became(self, state: State, why: str) -> None:
-        """The stream's state is another one."""
-        level = logging.WARNING if state in {State.DEGRADED, State.SILENT} else logging.INFO
-        said = fields("view_state", **self._labels, state=str(state), why=why)
-        self._say(level, f"view {state} ({why})" if why else f"view {state}", said)
-
-    def failed(self) -> None:
-        """A batch could not be applied; called where the exception is handled."""
-        _log.exception("%s: a batch could not be applied", self.name)
-
-    def _say(self, level: int, text: str, extra: Mapping[str, object]) -> None:
         if self._bucket.take(1, time.monotonic()):
             self._left_out += 1
             return
         more = f"; {self._left_out} lines about it were left out" if self._left_out else ""
         self._left_out = 0
-        _log.log(level, "%s: %s%s", self.name, text, more, extra=extra)
+        said = fields("view_reset", **self._labels, cause=cause)
+        _log.info("%s: view reset (%s)%s", self.name, cause, more, extra=said)
+
+    def became(self, state: State, why: str) -> bool:
+        """The stream's state is another one; say whether there was room for the line."""
+        if self._states.take(1, time.monotonic()):
+            return False
+        level = logging.WARNING if state in {State.DEGRADED, State.SILENT} else logging.INFO
+        said = fields("view_state", **self._labels, state=str(state), why=why)
+        _log.log(level, "%s: view %s%s", self.name, state, f" ({why})" if why else "", extra=said)
+        return True
+
+    def failed(self) -> None:
+        """A batch could not be applied; called where the exception is handled."""
+        _log.exception("%s: a batch could not be applied", self.name)
 
     def _is_mixed(self) -> bool:
         times = self._restarts

@@ -76,7 +76,7 @@ class Stream:
             on_fault=partial(self.damaged, "a batch could not be applied"),
         )
         self._replay: Replay | None = None
-        # The last that was looked at, and the last that the log was told of.
+        # The last that there was something to say of, and the last that the log was told of.
         self._shown = State.CONNECTING
         self._told: State | None = None
         self.cursor.unlinked(f"no connection to {source.endpoint} yet", time.monotonic())
@@ -216,11 +216,15 @@ class Stream:
             self._replay.hold(held)
 
     def _show(self) -> None:
-        """Tell the log of another state, once; not of a replay, which is soon over."""
-        state = self._shown = self.cursor.state
-        if state is not State.REPLAYING and state is not self._told:
-            self._told = state
-            self._notes.became(state, self.cursor.why)
+        """Tell the log of another state, once; not of a replay, which is soon over.
+
+        What the log has no room for now is told later, if it is still so.
+        """
+        state = self.cursor.state
+        if state is State.REPLAYING:
+            self._shown = state
+        elif state is self._told or self._notes.became(state, self.cursor.why):
+            self._shown = self._told = state
 
     def _ask(self, start: int) -> None:
         if self._replay is not None:

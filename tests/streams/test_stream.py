@@ -22,6 +22,7 @@ from router.engines.description import EventSource
 from router.streams.sockets import context, dealer, subscriber
 from router.streams.stream import Stream
 from tests.waiting import until
+from workers.faults import Faults
 from workers.publisher import Publisher, PublisherConfig, open_publishers
 
 if TYPE_CHECKING:
@@ -353,6 +354,51 @@ async def test_the_log_has_one_line_for_a_lost_connection_and_one_when_it_is_liv
         lines = [line.split(" (")[0] for line in caplog.messages if "reset" not in line]
         assert lines == ["test: view live", "test: view connecting", "test: view live"]
         assert "was lost)" in caplog.text
+
+
+async def test_the_log_says_that_a_damaged_view_is_live_again_and_nothing_of_a_try_in_vain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "router.streams")
+    async with rig() as one:
+        one.publisher.send(encoded(stored(1)))
+        stream, _ = one.listen(replay_seconds=0.2)
+        await until(lambda: stream.state is State.LIVE)
+        one.publisher.break_down(Faults(replay="hangs"), 0)
+        stream.damaged("a fault")
+        stream.heal()
+        await until(lambda: stream.state is State.DEGRADED, "the replay to fail")
+        one.publisher.break_down(Faults(), 0)
+
+        def healed() -> bool:
+            stream.heal()
+            return stream.state is State.LIVE
+
+        await until(healed, "the view to be rebuilt")
+        lines = [line.split(" (")[0] for line in caplog.messages if "reset" not in line]
+        assert lines == ["test: view live", "test: view degraded", "test: view live"]
+
+
+async def test_what_a_restless_view_is_in_the_end_is_told_though_the_log_is_not_filled(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "router.streams")
+    monkeypatch.setattr("router.streams.notes._A_SECOND", 5.0)
+    async with rig(replay_port=None) as one:
+        stream, _ = one.listen()
+        await one.flow(stream)
+        for _ in range(200):
+            stream._lost("the connection was lost")
+            stream._linked(again=True)
+        assert len(caplog.messages) < 100
+        if "view live" in caplog.messages[-1]:
+            stream._lost("the connection was lost")
+
+        def told() -> bool:
+            stream.heal()
+            return f"view {stream.state}" in caplog.messages[-1]
+
+        await until(told, "the line")
 
 
 @asynccontextmanager
