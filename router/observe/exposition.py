@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from router.observe.accept import wants_openmetrics
 from router.observe.definition import Definition, Scrape, Values
 from router.observe.figures import Figures, figure, values
-from router.observe.rendering import OPENMETRICS, TEXT, head, samples
+from router.observe.rendering import OPENMETRICS, TEXT, Written, head, samples
 from router.observe.rows import WorkerRow
 from router.observe.table import METRICS
 
@@ -61,12 +61,13 @@ class Exposition:
         scrape = None if together is not None else await self._scrape(turn)
         openmetrics = wants_openmetrics(accept)
         families: list[bytes] = []
+        written = Written()
         for definition in METRICS:
             if scrape is None:
                 found = values((together or {}).get(definition.full_name, ()))
             else:
                 found = _values(definition, scrape)
-            lines = await turn.all(samples(definition, found), _LINES)
+            lines = await turn.all(samples(definition, found, written), _LINES)
             text = head(definition, openmetrics=openmetrics) + "".join(lines)
             families.append(text.encode(errors="replace"))
         families.append(b"# EOF\n" if openmetrics else b"")
