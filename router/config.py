@@ -105,6 +105,7 @@ class Config:
     uncached_weight: float = 1.5
     saturated_weight: float = 10.0
     copy_weight: float = 2.0
+    crowd_weight: float = 4.0
     prefill_batch: int = 8192
     active_weight: float = 512.0
     allow_policy_header: str = "off"

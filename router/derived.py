@@ -46,6 +46,7 @@ def weights_of(config: Config) -> Weights:
         active=_whole(config.active_weight),
         saturated=config.saturated_weight,
         copy=config.copy_weight,
+        crowd=config.crowd_weight,
         batch=config.prefill_batch,
         occupancy=config.occupancy_weight,
         adapter=config.adapter_weight,

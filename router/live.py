@@ -32,6 +32,7 @@ LIVE = frozenset(
         "active_weight",
         "saturated_weight",
         "copy_weight",
+        "crowd_weight",
         "prefill_batch",
         "occupancy_weight",
         "adapter_weight",

@@ -120,10 +120,10 @@ class PromptBlocks:
     in tokens all the same, further prompts of the same request included. `reusable` is how many of the
     leading tokens an engine can take from its cache, all but the last unless given. `reads_cache` is False
     when the engine will compute all of it anew. Keys are computed once per (block size, bigram) and kept in
-    `keys`, where those that are known already may be.
+    `keys`, where those that are known already may be. `noted`: it counts among those who ask for its prefix.
     """
 
-    __slots__ = ("_keys", "count", "namespace", "reads_cache", "reusable", "tokens")
+    __slots__ = ("_keys", "count", "namespace", "noted", "reads_cache", "reusable", "tokens")
 
     def __init__(
         self,
@@ -139,6 +139,7 @@ class PromptBlocks:
         self.count = count
         self.namespace = namespace
         self.reads_cache = reads_cache
+        self.noted = False
         self.reusable = max(0, count - 1) if reusable is None else reusable
         self._keys: dict[tuple[int, bool], array[int]] = {} if keys is None else keys
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64_intdigest
 
 from router.core.blocks import TOKEN_BYTES, namespace_root
-from router.core.price import price, running, together
+from router.core.price import price, running, shared, together
 from router.core.weights import HOST, KINDS
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def priced(facts: Facts, weights: Weights) -> list[float]:
 
 def kv(facts: Facts, weights: Weights) -> list[float]:
     """Least work: prefill in flight, own prefill at its price, and a share for each running request."""
-    own = price(facts, weights)
-    each = running(own, weights)
+    whole = price(facts, weights)
+    own, each = shared(whole, facts, weights), running(whole, weights)
     work = priced(facts, weights) if facts.lower else facts.uncached
     if weights.batch and (again := together(facts, weights.batch)):
         work = [tokens + again.get(at, 0) for at, tokens in enumerate(work)]

@@ -40,6 +40,9 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
             match = index.match(prompt.keys(size, bigram=bigram)[: prompt.usable(size)])
             facts.matches.append(match)
             reach = match.reach
+            if reach and not facts.prefix:
+                facts.prefix = prompt.keys(size, bigram=bigram)[max(reach.values()) - 1]
+                facts.crowd = index.crowds.expected(facts.prefix)
             if 2 * len(reach) > len(seats) == len(uncached):
                 # Most ranks hold something, and they are seated in order.
                 uncached[:] = [count - blocks * size for blocks in map(reach.get, seats, repeat(0))]
@@ -74,7 +77,7 @@ def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:
 
     The prefix that the view already holds needs no prediction; what was predicted before is predicted for
     longer, and stays when this request comes to nothing. About 0.15 us a block. A LoRA adapter is noted as
-    loaded there.
+    loaded there, and the request among those who ask for its prefix, once however often it is sent.
     """
     rank = chosen.rank
     view = rank.view
@@ -82,6 +85,9 @@ def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:
         rank.note_adapter(prompt.namespace.lora)
     if not view.block_size or not prompt.tokens:
         return array("Q")
+    if chosen.prefix and not prompt.noted:
+        prompt.noted = True
+        view.note_asked(chosen.prefix, now)
     start = chosen.cached_tokens // view.block_size
     keys = prompt.keys(view.block_size, bigram=view.bigram)[start:]
     known = chosen.predicted_tokens // view.block_size

@@ -24,13 +24,14 @@ class Candidate(msgspec.Struct, gc=False):
     """One rank for one request; all in tokens.
 
     `cached_tokens` counts the usable prefix the rank has said it holds, `predicted_tokens` what is
-    expected to follow it there; `uncached_tokens` is the rest of the prompt.
+    expected to follow it there; `uncached_tokens` is the rest of the prompt. `prefix`: see Facts.
     """
 
     rank: Rank
     cached_tokens: int
     predicted_tokens: int
     uncached_tokens: int
+    prefix: int = 0
 
     @property
     def overlap_tokens(self) -> int:
@@ -46,7 +47,8 @@ class Facts(msgspec.Struct):
     of those it need not compute, the ones to be loaded back first, by tier and position (absent: none).
     `session`: what the client calls the conversation, None when it does not.
     `matches`: how far the prompt reaches, in blocks, for each group of the lineup. `full`: the share of ranks
-    that have evicted something since their last reset, 0 to 1.
+    that have evicted something since their last reset, 0 to 1. `prefix`: the key of the longest match of any
+    rank, 0 for none; `crowd`: how many can be expected to ask for it at once, 0 when that is not known.
     """
 
     lineup: Lineup
@@ -57,6 +59,8 @@ class Facts(msgspec.Struct):
     lower: dict[str, dict[int, int]] = {}
     matches: list[Match] = []
     full: float = 0.0
+    prefix: int = 0
+    crowd: float = 0.0
 
     @property
     def ranks(self) -> Sequence[Rank]:
@@ -83,8 +87,8 @@ class Facts(msgspec.Struct):
                 blocks = match.reach[slot]
                 size = rank.view.block_size or 0
                 reach, held = blocks * size, match.held.get(slot, 0) * size
-                return Candidate(rank, held, reach - held, count - reach)
-        return Candidate(rank, 0, 0, count)
+                return Candidate(rank, held, reach - held, count - reach, self.prefix)
+        return Candidate(rank, 0, 0, count, self.prefix)
 
     def match(self, rank: Rank) -> Match | None:
         """Return what was matched for ranks with the block size of this one, None where nothing was."""
@@ -106,6 +110,6 @@ class Facts(msgspec.Struct):
         }
         chosen = lineup([ranks[at] for at in positions])
         uncached = [self.uncached[at] for at in positions]
-        return Facts(
-            chosen, chosen.loads, self.prompt, uncached, self.session, lower, self.matches, self.full
+        return msgspec.structs.replace(
+            self, lineup=chosen, loads=chosen.loads, uncached=uncached, lower=lower
         )

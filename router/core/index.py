@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
+from router.core.crowds import Crowds
 from router.core.eviction import Eviction
 from router.core.holder import Holder
 from router.core.lineup import Lineups
@@ -67,6 +68,7 @@ class Index:
         self.states = States()
         self.predicted: Masks = {}
         self.doubts: dict[int, float] = {}
+        self.crowds = Crowds()
         self.evicting = 0
         self.lineups = Lineups()
         self.holders: dict[int, Holder] = {}

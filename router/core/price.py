@@ -6,8 +6,10 @@ The request itself waits for each of its own tokens once. Beyond that,
   keeps those who come later waiting for 1 / (1 - b) tokens: so much longer is the busy time that it begins.
   It does not grow without bound, since no rush lasts for ever;
 - where the cache is full, their blocks take the place of others, which will have to be computed again;
-- and a prefix that is being computed for the first time, on another rank, has not been asked for again yet: a
-  copy of it is likely to serve nobody else.
+- a prefix that is being computed for the first time, on another rank, has not been asked for again yet: a
+  copy of it is likely to serve nobody else;
+- but where many come for it at once, and did so before, most of them wait before the ranks that hold it, and
+  a copy serves its share of each crowd that comes. Then a token of it may count for less than it is.
 
 It is one number for all ranks of a decision: what it weighs is computing once more against waiting.
 """
@@ -28,6 +30,8 @@ HORIZON = 8192
 # The price from which a running request counts for all of its weight: where nothing waits, how many run there
 # costs the next one little.
 DEAR = 3.0
+# Two within a second may be chance: where there are many prefixes, and much traffic, it often is.
+TWO = 2.0
 # Of so many ranks or more, every second, third ... tells how busy they are; and what is predicted on so many
 # is no news.
 MANY = 128
@@ -40,6 +44,12 @@ def price(facts: Facts, weights: Weights) -> float:
     )
     copies = weights.copy * max(facts.full, unproven(facts)) if weights.copy else 0.0
     return weights.uncached * delay + copies
+
+
+def shared(price: float, facts: Facts, weights: Weights) -> float:
+    """Return what is left of a price where a crowd is expected, its others shared out among the ranks."""
+    others = facts.crowd - TWO
+    return price / (1.0 + weights.crowd * others / len(facts.loads)) if others > 0 else price
 
 
 def running(price: float, weights: Weights) -> float:

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core import costs
-from router.core.price import price, running, together
+from router.core.price import price, running, shared, together
 
 if TYPE_CHECKING:
     from router.core.facts import Facts
@@ -21,14 +21,15 @@ Terms: TypeAlias = dict[str, float | str]
 
 def kv(facts: Facts, weights: Weights, at: int) -> Terms:
     """In tokens; `uncached`, `load_back` and `batch` (what is computed again) have their price already."""
-    load, own = facts.loads[at], price(facts, weights)
+    load, whole = facts.loads[at], price(facts, weights)
+    own = shared(whole, facts, weights)
     uncached = own * facts.uncached[at]
     found: Terms = {
         "inflight": load.inflight_tokens,
         "uncached": uncached,
         "load_back": own * costs.priced(facts, weights)[at] - uncached,
         "batch": own * together(facts, weights.batch).get(at, 0),
-        "active": running(own, weights) * load.active_requests,
+        "active": running(whole, weights) * load.active_requests,
     }
     if facts.prompt.namespace.lora is not None:
         found["adapter"] = costs.adapter(facts, weights)[at]

@@ -197,6 +197,10 @@ class View:
             self._backlog.add_all(cut)
             self._continue(0)
 
+    def note_asked(self, prefix: int, now: float) -> None:
+        """Somebody asks for a prefix that is known (`Crowds.note`)."""
+        self._index.crowds.note(prefix, now)
+
     def reset(self, cause: str) -> None:
         """Forget every block of every tier, predicted ones too, in O(1); the cause is counted."""
         self.resets[cause] += 1
@@ -206,6 +210,7 @@ class View:
             # Nothing to sweep: an engine that clears again and again takes no slot after slot.
             self.predicted.surrender(self.slot)
         else:
+            self._index.crowds.clear()
             old_slot, self.slot = self.slot, self._index.take_slot()
             self._retire(old_slot)
         self._begin()

@@ -14,8 +14,9 @@ class Weights(msgspec.Struct):
 
     `uncached`: how often an own token counts that has to be computed, while ranks are idle and have room in
     their caches; `saturated`: how many times that when all are busy; `copy`: how often more when caches are
-    full, or what is held has been asked for but once (kv; `core.price` says why). `batch`: tokens that a rank
-    computes at once (kv), 0 where prompts within a batch share. At 3, 1, 0 and 0 a token always counts alike.
+    full, or what is held has been asked for but once; `crowd`: how much less where many come for it at once,
+    again and again (kv; `core.price` says why). `batch`: tokens that a rank computes at once (kv), 0 where
+    prompts within a batch share. At 3, 1, 0, 0 and 0 a token always counts alike.
     `active`: tokens a running request counts for (kv). `occupancy`: tokens a full KV cache counts for (kv),
     half of them a half-full one. `adapter`: tokens the loading of a LoRA adapter counts for, where it is not
     among the last `adapter_slots` used (kv).
@@ -30,6 +31,7 @@ class Weights(msgspec.Struct):
     active: float = 512
     saturated: float = 10.0
     copy: float = 2.0
+    crowd: float = 4.0
     batch: int = 8192
     occupancy: float = 0.0
     adapter: float = 1024.0

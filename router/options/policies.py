@@ -24,6 +24,11 @@ SETTINGS = {
         "Policy kv: how often more it counts when caches are full, or when what is held of the prompt has "
         "been asked for but once",
     ),
+    "crowd_weight": Setting(
+        number(0, 1000),
+        "Policy kv: how much less it counts where several come at once for what is held of the prompt, as "
+        "they did before: it is divided by 1 and this times those others for each worker; 0: no less",
+    ),
     "prefill_batch": Setting(
         integer(0, 10_000_000),
         "Policy kv: prompt tokens that an SGLang worker computes at once (its --chunked-prefill-size): what "

@@ -50,6 +50,10 @@ class Board:
         )
         rank.view.apply(batch(event))
 
+    def new_prompt(self) -> PromptBlocks:
+        """Return the prompt of another request for the same."""
+        return PromptBlocks(self.prompt.tokens, self.prompt.count, self.prompt.namespace)
+
     def facts(self, session: bytes | None = None) -> Facts:
         return gather(self.index, self.ranks, self.prompt, session)
 

@@ -17,7 +17,7 @@ from tests.core.board import Board
 # Whose terms add up to the cost.
 SUMS = ("kv", "least_tokens", "dynamo", "sticky", "preble", "session")
 # What kv is with a price that is always the same.
-CONSTANT = Weights(uncached=3, active=512, saturated=1, copy=0, batch=0)
+CONSTANT = Weights(uncached=3, active=512, saturated=1, copy=0, crowd=0, batch=0)
 # Rules by which a rank's place, and not its load, decides.
 PLACED = {"random", "prefix_hash"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from router.core.cost import Weights
 from router.core.ledger import Load
-from router.core.price import HORIZON, MANY, busy, price, running, together, unproven
+from router.core.price import HORIZON, MANY, TWO, busy, price, running, shared, together, unproven
 from tests.core.board import BLOCK, Board
 from tests.core.frames import batch, removed
 
@@ -60,6 +60,26 @@ def test_what_has_been_asked_for_but_once_is_not_worth_a_copy() -> None:
     predict(ranks, 1, 40)
     assert unproven(ranks.facts()) == 0.5
     assert price(ranks.facts(), Weights()) == Weights().uncached + Weights().copy / 2
+
+
+@pytest.mark.parametrize(
+    ("crowd", "share"), [(0.0, 1.0), (1.0, 1.0), (TWO, 1.0), (TWO + 2, 1 / 5), (TWO + 32, 1 / 65)]
+)
+def test_it_counts_less_the_more_are_expected_for_each_rank_to_come_at_once(
+    crowd: float, share: float
+) -> None:
+    facts = board({"held": 320}, {}).facts()
+    facts.crowd = crowd
+    assert shared(6.0, facts, Weights(crowd=4)) == pytest.approx(6.0 * share)
+    assert shared(6.0, facts, Weights(crowd=0)) == 6.0
+
+
+def test_of_a_prefix_that_crowds_come_for_a_copy_is_made_before_they_wait_for_it() -> None:
+    ranks = board({"held": 1584, "tokens": 900}, {})
+    assert ranks.chosen("kv") == "0"
+    for now in (0.0, *[5.0] * 32, 60.0):
+        ranks.index.crowds.note(ranks.facts().prefix, now)
+    assert ranks.chosen("kv") == "1"
 
 
 def test_a_prompt_that_is_not_known_has_a_price() -> None:
