@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ssl import SSLCertVerificationError, SSLError
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -43,10 +44,19 @@ async def router_at(access: Access) -> AsyncIterator[Router]:
     except UpstreamTimeout:
         raise CommandFailed(f"{access.url} does not answer within {_SECONDS:g} s") from None
     except UpstreamFailed as failure:
-        why = "closes its connections" if failure.sent else "takes no connection: is a router up there?"
-        raise CommandFailed(f"{access.url} {why}") from None
+        raise CommandFailed(f"{access.url} {_why(failure)}") from None
     finally:
         await upstream.close()
+
+
+def _why(failure: UpstreamFailed) -> str:
+    """Return what keeps a router from being asked."""
+    if isinstance(failure.__cause__, SSLCertVerificationError):
+        why = failure.__cause__.verify_message
+        return f"has a certificate that is not believed ({why}): SSL_CERT_FILE names a file of who is"
+    if isinstance(failure.__cause__, SSLError):
+        return "does not speak TLS: is it http:// there?"
+    return "closes its connections" if failure.sent else "takes no connection: is a router up there?"
 
 
 class Router:

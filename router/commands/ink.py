@@ -89,6 +89,14 @@ def short(number: float) -> str:
     return f"{number:.1f}" if number % 1 and size < _ROUND else f"{number:.0f}"
 
 
+def span(seconds: float) -> str:
+    """Return a time that has passed, in its largest unit of which there are two."""
+    for unit, letter in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {letter}"
+    return f"{short(max(0.0, seconds))} s"
+
+
 def share(part: float, whole: float) -> str:
     """Return a share in percent, a dash of nothing."""
     return f"{min(1.0, part / whole):.1%}" if whole else "-"

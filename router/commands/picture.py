@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from router.commands.ink import STATES, cut, plural, share, short, width
+from router.commands.ink import STATES, cut, plural, share, short, span, width
 from router.commands.table import Cell, lines
 from router.commands.workers import place, state_of, tiers_of, view_of
 from router.printable import printable
@@ -141,7 +141,7 @@ class Picture:
                 view if ranks == len(row.ranks) else f"{view} ({ranks}/{len(row.ranks)})",
                 STATES.get(view, ""),
             ),
-            Cell(f"{short(min(ages))} s ago" if ages else "-"),
+            Cell(f"{span(min(ages))} ago" if ages else "-"),
             Cell(row.model or "-", "quiet"),
         ]
 

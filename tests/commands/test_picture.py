@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.commands.ink import Ink, cut, short, width
+from router.commands.ink import Ink, cut, short, span, width
 from router.commands.picture import Picture
 from router.observe.decisions import Decision, Offer
 from router.observe.resets import Reset
@@ -78,3 +79,11 @@ def test_a_text_is_cut_to_its_columns(text: str, columns: int) -> None:
 @given(st.floats(0, 9e11))
 def test_a_number_is_short(number: float) -> None:
     assert len(short(number)) <= 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-0.1, "0 s"), (1.25, "1.2 s"), (119, "119 s"), (1110, "18 min"), (7200, "2 h"), (200_000, "2 d")],
+)
+def test_a_time_that_has_passed_is_in_its_largest_unit(seconds: float, said: str) -> None:
+    assert span(seconds) == said

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -16,6 +17,7 @@ from tests.proxy.scripted import Peer, Worker, answer, plays
 from tests.waiting import until_awaited
 
 KEY = "sk-0123456789"
+TLS = Path(__file__).parents[1] / "fixtures" / "tls"
 PROMPT = {"model": "stand-in", "prompt": list(range(1, 100)), "max_tokens": 1}
 OK = plays(answer(b"{}"))
 
@@ -123,3 +125,33 @@ async def test_a_refusal_cannot_steer_the_terminal() -> None:
     async with Worker.up(plays(answer(json.dumps(said).encode(), status=b"500 No"))) as other:
         ended = await command("workers", "--url", other.url)
     assert ended.err == f"kv-router: {other.url} answers 500: no\\x1b[2J\\x7f\\x9b\n"
+
+
+async def test_whom_a_router_s_certificate_is_to_be_believed_from_is_said_and_can_be_named() -> None:
+    async with router(
+        [],
+        "--admin-key",
+        "a-key-of-sixteen-characters",
+        "--tls-cert",
+        str(TLS / "localhost.pem"),
+        "--tls-key",
+        str(TLS / "localhost.key"),
+    ) as front:
+        ended = await command("workers", "--url", front.url, SSL_CERT_FILE="")
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.startswith(f"kv-router: {front.url} has a certificate that is not believed (")
+        assert ended.err.endswith("SSL_CERT_FILE names a file of who is\n")
+        ended = await command("workers", "--url", front.url, SSL_CERT_FILE=str(TLS / "localhost.pem"))
+        assert (ended.code, ended.err) == (0, "")
+        ended = await command("workers", "--url", front.url.replace("https", "http"))
+        assert (ended.code, ended.err) == (
+            1,
+            f"kv-router: {front.url.replace('https', 'http')} closes its connections\n",
+        )
+
+
+async def test_a_router_without_tls_is_not_asked_in_tls() -> None:
+    async with router([], "--admin-key", "a-key-of-sixteen-characters") as front:
+        url = front.url.replace("http", "https")
+        ended = await command("workers", "--url", url)
+        assert (ended.code, ended.err) == (1, f"kv-router: {url} does not speak TLS: is it http:// there?\n")

@@ -160,3 +160,19 @@ async def test_answers_that_ask_for_patience_and_large_bodies_pass(tmp_path: Pat
         answered = await client.post("/v1/completions", content=BODY + b" " * 8_000_000)
         assert (answered.status_code, answered.headers["retry-after"]) == (429, "7")
         assert len(one.requests) == 1
+
+
+async def test_what_operators_look_at_is_not_for_clients(tmp_path: Path) -> None:
+    async with Worker.up(OK) as up, nginx(tmp_path, up.url, up.url) as client:
+        for path in (
+            "/",
+            "/page/page.css",
+            "/watch",
+            "/workers",
+            "/explain",
+            "/metrics",
+            "/admin/fleet/pause",
+        ):
+            assert (await client.get(path)).status_code == 404
+        assert (await client.get("/v1/models")).status_code == 200
+        assert (await client.get("/ready")).status_code == 200
