@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from router.core.terms import Terms
 
 _LOG_SECONDS = 60.0
+_NUMBERS = {int, float}
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +55,7 @@ class Guard:
         uncached = facts.uncached.copy()
         try:
             return checked(self._function(facts, weights), len(uncached))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - nothing in it may cost a request
+        except BaseException as error:  # noqa: BLE001 - it cannot wait: what is raised is its own, whatever it is
             self._failed(error)
         facts.uncached = uncached  # whatever the function has done to it
         return costs.kv(facts, weights)
@@ -69,17 +70,18 @@ class Guard:
 
 
 def checked(amounts: object, count: int) -> Sequence[float]:
-    """Return costs that are ones. Raises WrongCostsError."""
+    """Return costs that are ones, as plain numbers. Raises WrongCostsError."""
     if not isinstance(amounts, list | tuple):
         raise WrongCostsError(f"it returns {type(amounts).__name__}, expected a list of {count} numbers")
     if len(amounts) != count:
         raise WrongCostsError(f"it returns {len(amounts)} costs for {count} ranks")
-    for kind in set(map(type, amounts)):
+    kinds = set(map(type, amounts))
+    for kind in kinds:
         if not issubclass(kind, int | float):
             raise WrongCostsError(f"it returns a cost of type {kind.__name__}, expected finite numbers")
     if not all(map(isfinite, amounts)):
         raise WrongCostsError("it returns a cost that is not finite")
-    return amounts
+    return amounts if kinds <= _NUMBERS else [float(amount) for amount in amounts]
 
 
 def load_policy(name: str) -> tuple[Policy, Guard]:
@@ -91,7 +93,7 @@ def load_policy(name: str) -> tuple[Policy, Guard]:
     for facts in samples():
         try:
             checked(function(facts, Weights()), len(facts.uncached))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             what = f"fails on sample facts of {len(facts.uncached)} ranks"
             raise ConfigError(f"--policy {name}: {what}: {said(error)}") from error
     guard = Guard(name, function)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # SGLang's cache_aware: requests, and times as many; the share of the prompt that a match must have.
 BALANCE_GAP, BALANCE_RATIO, MATCH_SHARE = 64, 1.5, 0.5
-# llm-d's sticky filter: the share of the prompt that a rank must hold to be warm.
-WARM_SHARE = 0.8
+# llm-d's sticky filter: the share of the prompt that a warm rank may lack; 1 - 0.8 would be less.
+COLD_SHARE = 0.2
 # Dynamo's credit for a hit in the host's memory and below it, the device's being 1.
 HOST_CREDIT, LOWER_CREDIT = 0.75, 0.25
 _ALL = float(1 << 64)
@@ -132,7 +132,7 @@ def sticky(facts: Facts, weights: Weights) -> list[float]:
     That is, for the rank of the least prefill among each kind, the same as a fixed number of tokens on those
     that hold little: so many as are computed in the time.
     """
-    most = (1.0 - WARM_SHARE) * facts.prompt_tokens
+    most = COLD_SHARE * facts.prompt_tokens
     cold = weights.sticky_seconds * weights.prefill_speed
     pairs = zip(facts.loads, facts.uncached, strict=True)
     return [load.inflight_tokens + tokens + (0.0 if tokens <= most else cold) for load, tokens in pairs]

@@ -65,7 +65,7 @@ class Facts(msgspec.Struct):
     @property
     def ranks(self) -> Sequence[Rank]:
         """The ranks, in the order of all columns."""
-        return self.lineup.ranks
+        return self.lineup.seated
 
     @property
     def prompt_tokens(self) -> int:

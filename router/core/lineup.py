@@ -27,10 +27,11 @@ class Group(NamedTuple):
 class Lineup(NamedTuple):
     """A list of ranks in columns; those whose block size is not known yet are in no group.
 
-    `slots`: one bit for each rank's view.
+    `seated` are the same as `ranks`, which is the list itself. `slots`: one bit for each rank's view.
     """
 
     ranks: list[Rank]
+    seated: tuple[Rank, ...]
     loads: tuple[Load, ...]
     groups: tuple[Group, ...]
     slots: int
@@ -68,4 +69,4 @@ def lineup(ranks: list[Rank]) -> Lineup:
             groups.setdefault((view.block_size, view.bigram), {})[view.slot] = at
     made = tuple(Group(size, bigram, seats) for (size, bigram), seats in groups.items())
     slots = sum({1 << rank.view.slot for rank in ranks})
-    return Lineup(ranks, tuple([rank.load for rank in ranks]), made, slots)
+    return Lineup(ranks, tuple(ranks), tuple([rank.load for rank in ranks]), made, slots)

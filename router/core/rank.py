@@ -21,10 +21,11 @@ class Rank:
 
     `contradictions`: answers in a row that reported fewer cached tokens than the view had claimed. `breaker`
     is shared by the ranks of a worker. `owner` is whatever the fleet keeps the worker as; it stays reachable
-    from a request that is under way when the worker has left. `adapters`: LoRA adapters of the requests sent
-    there, the latest first. `said` is the engine's last word on its load, None when there is none of late.
-    `name` is the same in every router and at every start. `answered` requests, the tokens of their prompts,
-    and those of them that were cached: as the engine said, as expected where it did not.
+    from a request that is under way when the worker has left. `adapters`: LoRA adapters of the requests
+    that went there, whoever sent them, the latest first. `said` is the engine's last word on its load, None
+    when there is none of late. `name` is the same in every router and at every start. `answered` requests,
+    the tokens of their prompts, and those of them that were cached: as the engine said, as expected where it
+    did not.
     """
 
     worker: str
@@ -42,11 +43,12 @@ class Rank:
     name: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Name the rank."""
+        """Name the rank, and hear of adapters from its events."""
         self.name = b"%s %d" % (self.worker.encode(), self.rank)
+        self.view.on_adapter = self.note_adapter
 
     def note_adapter(self, adapter: str) -> None:
-        """A request for an adapter goes there, so that it is loaded by then; others may make room for it."""
+        """A request for an adapter goes there, or went, so that it is loaded; others may make room for it."""
         adapters = self.adapters
         if adapters[:1] != [adapter]:
             if adapter in adapters:

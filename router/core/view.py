@@ -54,6 +54,8 @@ class View:
         the engine still holds.
         """
         self.model = model
+        # Told the adapter of each store: whoever has sent the request, the rank has it loaded.
+        self.on_adapter: Callable[[str], object] | None = None
         self.block_size = block_size
         self.bigram = bigram
         self.counts_copies = counts_copies
@@ -151,6 +153,8 @@ class View:
         came = self._stock.store(event)
         if came is Came.HELD:
             self._stock.stores += 1
+            if event.lora is not None and self.on_adapter is not None:
+                self.on_adapter(event.lora)
             if event.block_size != self.block_size or event.bigram is not self.bigram:
                 self._measure(event)
             if self.orphans.blocks and (children := self.orphans.claim(event.hashes)):

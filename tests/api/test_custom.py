@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,6 +151,35 @@ def test_one_that_spoils_the_facts_spoils_no_choice() -> None:
     facts = samples()[0]
     wanted = costs.kv(facts, Weights())
     assert Guard("mine:rule", function)(facts, Weights()) == wanted
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, CancelledError, SystemExit])
+def test_whatever_it_raises_costs_no_request(error: type[BaseException]) -> None:
+    def function(*_: object) -> Any:
+        raise error
+
+    guard, facts = Guard("mine:rule", function), samples()[0]
+    assert guard(facts, Weights()) == costs.kv(facts, Weights())
+    assert guard.failures == 1
+
+
+def test_the_ranks_are_not_its_own_to_sort() -> None:
+    def function(facts: Facts, _: object) -> Any:
+        facts.ranks.sort()  # type: ignore[attr-defined]
+
+    guard, facts = Guard("mine:rule", function), samples()[0]
+    assert guard(facts, Weights()) == costs.kv(facts, Weights())
+    assert guard.failures == 1
+
+
+def test_numbers_of_a_kind_of_its_own_are_taken_as_plain_ones() -> None:
+    class Odd(int):
+        def __lt__(self, other: object) -> bool:
+            raise ValueError(other)
+
+    facts = samples()[0]
+    found = Guard("mine:rule", lambda *_: [Odd(1), Odd(2)])(facts, Weights())
+    assert list(map(type, found)) == [float, float]
 
 
 def test_samples_have_hits_sessions_adapters_and_prompts_that_are_not_known() -> None:

@@ -146,6 +146,15 @@ def test_cache_aware_balances_only_where_the_ratio_is_high_too() -> None:
     assert board(a={"held": 1584, "requests": 302}, b={"requests": 201}).chosen("cache_aware") == "b"
 
 
+@pytest.mark.parametrize("length", range(80, 4000, 80))
+def test_for_sticky_exactly_four_fifths_of_a_prompt_are_most_of_it(length: int) -> None:
+    held = length * 4 // 5
+    ranks = Board(length)
+    ranks.add("warm", held=held, tokens=1000)
+    ranks.add("cold")
+    assert ranks.costs("sticky")["warm"] == 1000 + length - held
+
+
 def test_sticky_stays_where_most_is_held_until_a_first_token_comes_much_sooner_elsewhere() -> None:
     weights = Weights(prefill_speed=1000, sticky_seconds=18)
     assert board(warm={"held": 1584, "tokens": 19_583}, cold={}).chosen("sticky", weights=weights) == "warm"

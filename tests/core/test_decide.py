@@ -79,6 +79,12 @@ def test_a_list_that_is_made_for_one_request_leaves_the_others_known() -> None:
         assert board.facts().uncached == [240, 240, 240]
 
 
+def test_an_adapter_is_noted_where_the_engine_stores_something_of_it_whoever_has_asked() -> None:
+    ranks = Board(lora="poet")
+    ranks.add("a", held=160)
+    assert ranks.ranks[0].adapters == ["poet"]
+
+
 def test_an_adapter_is_noted_where_a_request_for_it_goes_also_when_nothing_is_known_of_its_prompt() -> None:
     board = Board(400, lora="poet")
     rank = board.add("a")
