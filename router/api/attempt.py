@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.api.answers import decode_names, routed
+from router.api.cut import note_cut
 from router.api.feedback import batches
 from router.api.tempo import begun, ended
 from router.proxy.relay import Relayed, relay
@@ -100,11 +101,10 @@ class Attempt:
         ended(self._books.metrics, self._plan, self._exchange, relayed)
         if not self._told:
             self._books.feedback.learn(self._plan, self._first, relayed, self._heard, self._story)
-        elif relayed.failure is not None:
-            self._books.metrics.failed(relayed.failure)
         if relayed.failure is not None:
-            relayed.failure.trial = self._trials[self._decode]
-            self._books.fleet.failed(self._decode, relayed.failure, begun=True)
+            trial = self._trials[self._decode]
+            books = self._books
+            note_cut(books.fleet, books.metrics, self._exchange, self._decode, relayed.failure, trial)
         return relayed
 
     def _begin(self) -> None:

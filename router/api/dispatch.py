@@ -15,6 +15,7 @@ from router.api.admission import priority
 from router.api.answers import routed
 from router.api.books import Books
 from router.api.chooser import Chooser
+from router.api.cut import note_cut
 from router.api.eligible import computing, nobody, unspared, with_room
 from router.api.feedback import Feedback, batches
 from router.api.pairs import PairDispatcher
@@ -235,8 +236,7 @@ class Dispatcher:
             ended(self._metrics, plan, exchange, relayed)
             self._feedback.learn(plan, candidate, relayed, heard, story)
             if relayed.failure is not None:
-                relayed.failure.trial = trial
-                self._fleet.failed(rank, relayed.failure, begun=True)
+                note_cut(self._fleet, self._metrics, exchange, rank, relayed.failure, trial)
         except UpstreamFailed as failure:
             failure.trial = trial
             raise

@@ -41,8 +41,6 @@ class Feedback:
 
         `heard`: how many batches the rank's stream had brought when the request was sent.
         """
-        if relayed.failure is not None:
-            self._metrics.failed(relayed.failure)
         if relayed.failure is not None or relayed.status != _OK:
             return
         prompt_tokens, cached = relayed.counts(prompt=plan.exact)

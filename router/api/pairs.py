@@ -206,4 +206,6 @@ class PairDispatcher:
         first, decode = choice.first, choice.decode
         headers = pair_headers(first, decode, exchange.id) if decode else routed(first, exchange.id)
         exchange.status = failed.answer.status
+        if exchange.story is not None:
+            exchange.story.failed(failed.failure)  # its status can be a stream's, which was sent too early
         send_answer(exchange.cycle, failed.answer, headers)

@@ -57,7 +57,7 @@ _OPERATIONS = {
 _NANOSECONDS = 1e9
 _NOTE = "spans"
 _CLOSE_SECONDS = 2.0
-_SERVER_ERROR = 500
+_ERROR, _SERVER_ERROR = 400, 500
 
 
 class Spans:
@@ -85,7 +85,7 @@ class Spans:
         elif moment is Moment.SENT:
             story.notes[_NOTE].sent(story)
         elif moment is Moment.OVER:
-            story.notes[_NOTE].over(story.tries[-1])
+            story.notes[_NOTE].over(story.tries[-1], cut=bool(story.error))
         elif moment is Moment.ENDED:
             story.notes[_NOTE].ended(story)
 
@@ -137,7 +137,7 @@ class _Traced:
         )
         _pass_on(story.exchange.headers, self._try)
 
-    def over(self, last: Try) -> None:
+    def over(self, last: Try, *, cut: bool) -> None:
         """The try is over."""
         span = self._try
         if span is None or not span.is_recording():
@@ -148,7 +148,7 @@ class _Traced:
             span.set_attribute("gen_ai.usage.cache_read.input_tokens", last.cached_tokens)
         if last.started:
             span.set_attribute("gen_ai.response.time_to_first_chunk", last.started - last.sent)
-        if not last.answered:
+        if cut or not last.answered:
             span.set_status(Status(StatusCode.ERROR))
         span.end(self._at(last.over))
 
@@ -163,7 +163,7 @@ class _Traced:
             whole.set_attribute("http.response.status_code", story.status)
             if story.error:
                 whole.set_attribute("error.type", story.error)
-            if story.status >= _SERVER_ERROR:
+            if story.status >= _SERVER_ERROR or (story.error and story.status < _ERROR):
                 whole.set_status(Status(StatusCode.ERROR))
         whole.end(self._at(story.ended))
 

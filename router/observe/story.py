@@ -175,7 +175,7 @@ class Story:
         self._tell(Moment.OVER)
 
     def failed(self, error: RouterError) -> None:
-        """It ends with an error of the router's."""
+        """It ends with an error of the router's, or is cut by one."""
         self.error = error.code
 
     def end(self) -> None:

@@ -40,11 +40,12 @@ class Member:
 
 @dataclass(slots=True)
 class Pairs:
-    """The workers by role, and a client of the router."""
+    """The workers by role, the router, and a client of it."""
 
     prefill: list[Member] = field(default_factory=list)
     decode: list[Member] = field(default_factory=list)
     both: list[Member] = field(default_factory=list)
+    front: Running = field(init=False)
     client: httpx2.AsyncClient = field(init=False)
 
     def urls(self, role: str) -> list[str]:
@@ -133,7 +134,7 @@ async def pairs(
         workers = [
             url + (f",role={role}" if engine == "vllm" else "") for role in counts for url in found.urls(role)
         ]
-        front = await stack.enter_async_context(router(workers, *router_options))
+        found.front = front = await stack.enter_async_context(router(workers, *router_options))
         found.client = await stack.enter_async_context(httpx2.AsyncClient(base_url=front.url, timeout=60.0))
         await joined(found.client, len(workers))
         yield found

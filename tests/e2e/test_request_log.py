@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
+import pytest
 
+from tests.e2e.pairs import SLOW, body, pairs
 from tests.e2e.processes import Running, fleet, joined, router
+from tests.e2e.scripted import engine_up
 from tests.waiting import until
 
+if TYPE_CHECKING:
+    from tests.proxy.scripted import Peer, Script
+
 PROMPT = [index % 250 + 1 for index in range(64)]
+EVENTS = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"9\r\ndata: 1\n\n\r\n"
+)
 BODY: dict[str, Any] = {"model": "stand-in", "prompt": PROMPT, "max_tokens": 2}
 
 
@@ -52,6 +63,81 @@ async def test_a_request_is_one_line_when_it_ends() -> None:
 async def test_what_fails_is_logged_however_few_are() -> None:
     (failed,) = await lines("--log-requests", "1e-12", count=1)
     assert "status=404" in failed
+
+
+async def begin(peer: Peer) -> None:
+    await peer.send(EVENTS)
+    await peer.until_gone()
+
+
+async def begin_plainly(peer: Peer) -> None:
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun")
+    await peer.until_gone()
+
+
+async def cut(peer: Peer) -> None:
+    await peer.send(EVENTS)
+    peer.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "code"),
+    [
+        (cut, (), "worker_failed"),
+        (begin, ("--idle-seconds", "0.2"), "worker_timeout"),
+        (begin_plainly, ("--idle-seconds", "0.2"), "worker_timeout"),
+        (begin, ("--total-seconds", "0.3"), "total_timeout"),
+        (begin_plainly, ("--total-seconds", "0.3"), "total_timeout"),
+    ],
+)
+async def test_what_fails_after_its_first_byte_has_failed(
+    script: Script, options: tuple[str, ...], code: str
+) -> None:
+    async with (
+        engine_up(script) as worker,
+        router([worker.url], "--log-requests", "1e-12", *options) as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        await joined(client, 1)
+        with contextlib.suppress(httpx2.RemoteProtocolError):
+            assert (await client.post("/v1/completions", json=BODY)).status_code == 200
+        await until(lambda: of_requests(front), "a line")
+        metrics = (await client.get("/metrics")).text
+    (line,) = of_requests(front)
+    assert re.search(rf" WARNING request .*status=200 error={code} .*first_byte_seconds=", line)
+    assert 'kv_router_errors_total{fault="worker"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+async def test_a_pairs_answer_that_is_cut_has_failed(engine: str) -> None:
+    async with pairs(engine, *SLOW, router_options=("--log-requests", "1e-12")) as found:
+        asked = body(stream=True, max_tokens=5000)
+        async with found.client.stream("POST", "/v1/completions", json=asked) as answer:
+            pieces = answer.aiter_lines()
+            await anext(pieces)
+            await found.decode[0].die()
+            assert "worker_failed" in "".join([piece async for piece in pieces])
+        await until(lambda: of_requests(found.front), "a line")
+        metrics = (await found.client.get("/metrics")).text
+    (line,) = of_requests(found.front)
+    assert re.search(r" WARNING request .*status=200 error=worker_failed ", line)
+    assert 'kv_router_errors_total{fault="worker"} 1.0' in metrics
+
+
+async def test_a_stream_that_is_nothing_but_an_error_has_failed() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+        await peer.send(b'content-length: 34\r\n\r\ndata: {"error": {"code": "500"}}\n\n')
+
+    async with engine_up(script) as one, engine_up(script) as other:
+        halves = [f"{one.url},role=prefill", f"{other.url},role=decode"]
+        options = ("--log-requests", "1e-12", "--retries", "0")
+        async with router(halves, *options) as front, httpx2.AsyncClient(base_url=front.url) as client:
+            await joined(client, 2)
+            assert (await client.post("/v1/completions", json=BODY)).status_code == 200
+            await until(lambda: of_requests(front), "a line")
+    (line,) = of_requests(front)
+    assert re.search(r" WARNING request .*status=200 error=worker_failed ", line)
 
 
 async def test_no_request_is_logged_unless_asked_for() -> None:

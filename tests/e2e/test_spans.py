@@ -13,7 +13,7 @@ from tests.e2e.collector import Collector, collector
 from tests.e2e.pairs import pairs
 from tests.e2e.processes import both, joined, router
 from tests.e2e.scripted import engine_up, posts
-from tests.proxy.scripted import Worker, answer, plays
+from tests.proxy.scripted import Peer, Worker, answer, plays
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -89,6 +89,23 @@ async def test_spans_say_what_was_planned_chosen_and_reported_and_what_fails_say
     assert failed.said["error.type"] == "model_not_found"
     assert failed.said["http.response.status_code"] == 404
     assert not any(span.failed for span in found.spans)  # it was the client's fault
+
+
+async def test_an_answer_that_is_cut_has_failed_though_its_status_is_200() -> None:
+    async def cut(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+        await peer.send(b"transfer-encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+        peer.close()
+
+    async with collector() as found, engine_up(cut) as worker:
+        where = ("--otlp", found.url)
+        async with router([worker.url], *where) as front, httpx2.AsyncClient(base_url=front.url) as client:
+            await joined(client, 1)
+            assert (await client.post("/v1/completions", json=BODY)).status_code == 200
+    (whole,), (sent,) = found.named("POST /v1/completions"), found.named("text_completion stand-in")
+    assert whole.said["error.type"] == "worker_failed"
+    assert whole.failed
+    assert sent.failed
 
 
 async def test_a_trace_that_the_client_does_not_sample_is_passed_on_and_not_sent() -> None:
