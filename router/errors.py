@@ -235,6 +235,16 @@ class OutOfDescriptors(UpstreamFailed):
     sent = False
 
 
+class WorkerRemoved(UpstreamFailed):
+    """The router has closed its connections to the worker, which is to leave: nothing that the worker did."""
+
+    fault = "router"
+    status, type, code = 503, "service_unavailable", "worker_removed"
+
+    def __init__(self) -> None:
+        super().__init__("the router has closed its connections to the worker")
+
+
 class UpstreamTimeout(UpstreamFailed):
     """A worker took longer than one of the configured limits."""
 

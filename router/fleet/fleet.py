@@ -11,7 +11,6 @@ from router.errors import (
     BadRequest,
     Busy,
     NoWorker,
-    OutOfDescriptors,
     UnknownModel,
     UpstreamTimeout,
     all_paused,
@@ -174,8 +173,8 @@ class Fleet:
 
     def failed(self, rank: Rank, failure: UpstreamFailed, *, begun: bool = False) -> None:
         """Note that a request to a rank's worker has failed, before or after its answer had `begun`."""
-        if isinstance(failure, OutOfDescriptors):
-            return  # it says nothing of the worker
+        if failure.fault != "worker":
+            return
         if isinstance(failure, UpstreamTimeout):
             kind = Failure.TIMEOUT
         elif begun:

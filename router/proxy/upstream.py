@@ -14,7 +14,7 @@ import ssl
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.errors import OutOfDescriptors, UpstreamFailed, UpstreamTimeout
+from router.errors import OutOfDescriptors, UpstreamFailed, UpstreamTimeout, WorkerRemoved
 from router.proxy.connection import Connection
 from router.proxy.descriptors import are_missing
 from router.proxy.drive import in_task
@@ -122,14 +122,13 @@ class Upstream:
         return len(self._open) - len(self._idle)
 
     async def close(self) -> None:
-        """Close all connections, for good; answers under way end with UpstreamFailed."""
+        """Close all connections, for good; answers under way end with WorkerRemoved."""
         self._closed = True
         self._idle.close()
         loop = asyncio.get_running_loop()
         for connection in list(self._open):
             # In a turn of its own: a request goes on within it, and must not take this Task for its own.
-            failure = UpstreamFailed("the router has closed its connections to the worker")
-            loop.call_soon(connection.fail, failure)
+            loop.call_soon(connection.fail, WorkerRemoved())
         await asyncio.sleep(0)
         await asyncio.sleep(0)  # the sockets are closed in the turn after that
 
@@ -160,7 +159,7 @@ class Upstream:
             raise _not_sent(UpstreamFailed("no connection to the worker could be made")) from error
         if self._closed:
             connection.abort()
-            raise _not_sent(UpstreamFailed("the router has closed its connections to the worker"))
+            raise _not_sent(WorkerRemoved())
         self._open.add(connection)
         if self._connected is not None:
             self._connected(perf_counter() - began)

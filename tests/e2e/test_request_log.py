@@ -140,6 +140,29 @@ async def test_a_stream_that_is_nothing_but_an_error_has_failed() -> None:
     assert re.search(r" WARNING request .*status=200 error=worker_failed ", line)
 
 
+async def test_what_an_operator_cuts_is_not_the_workers_fault() -> None:
+    options = ("--log-requests", "1e-12", "--admin-key", "a-key-of-sixteen-characters")
+    bearer = {"authorization": "Bearer a-key-of-sixteen-characters"}
+    async with (
+        engine_up(begin) as worker,
+        router([worker.url], *options) as front,
+        httpx2.AsyncClient(base_url=front.url, headers=bearer) as client,
+    ):
+        await joined(client, 1)
+        async with client.stream("POST", "/v1/completions", json=BODY) as answer:
+            pieces = answer.aiter_lines()
+            await anext(pieces)
+            gone = await client.delete(f"/admin/workers/{worker.url}", params={"seconds": "0"})
+            assert gone.status_code == 200
+            assert '"code":"worker_removed"' in "".join([piece async for piece in pieces])
+        await until(lambda: of_requests(front), "a line")
+        metrics = (await client.get("/metrics")).text
+    assert "status=200 error=worker_removed" in of_requests(front)[0]
+    assert 'kv_router_errors_total{fault="worker"} 0.0' in metrics
+    assert 'kv_router_errors_total{fault="router"} 1.0' in metrics
+    assert b"breaker" not in b"".join(front.log)
+
+
 async def test_no_request_is_logged_unless_asked_for() -> None:
     assert await lines(count=0) == []
 
