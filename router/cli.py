@@ -31,6 +31,8 @@ EXIT_FAILED = 1
 EXIT_WRONG_USAGE = 2
 EPP_PORT = "9002"  # as the inference extension has it
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+# An argument too many can be a key, which click would print.
+_CONTEXT = {"max_content_width": 110, "allow_extra_args": True}
 EPILOG = (
     "Every flag is also an environment variable (--probe-seconds is KV_ROUTER_PROBE_SECONDS) and a key of "
     "the --config file (probe_seconds; workers for --worker). Flags beat the environment, which beats the "
@@ -61,7 +63,7 @@ def commands() -> click.Group:
         "serve",
         params=[_declared(option) for option in ALL_OPTIONS],
         callback=_serve,
-        context_settings={"max_content_width": 110},
+        context_settings=_CONTEXT,
         help="Route requests to the worker where the least work remains.",
         epilog=EPILOG,
     )
@@ -69,7 +71,7 @@ def commands() -> click.Group:
         "epp",
         params=serve.params,
         callback=_pick,
-        context_settings={"max_content_width": 110},
+        context_settings=_CONTEXT,
         help=f"Pick endpoints for Envoy; the same as serve with --epp-port {EPP_PORT}.",
         epilog=EPILOG,
     )
@@ -95,6 +97,10 @@ def _pick(**typed: str | tuple[str, ...] | None) -> None:
 
 
 def _serve(**typed: str | tuple[str, ...] | None) -> None:
+    if click.get_current_context().args:
+        raise ConfigError(
+            "expected options only, got another argument: each key, and each URL, needs its flag"
+        )
     flags = {name: value for name, value in typed.items() if value is not None and value != ()}
     config = load(flags, os.environ)
     # The service's libraries take long to import, --help must not; nor does a parent of processes need them.

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from router.config import OPTIONS
+from router.discreet import discreet
 from router.errors import ConfigError
 from router.layers import given_values
 from router.printable import printable
@@ -37,8 +38,10 @@ def health_command() -> click.Command:
 def _health(url: str | None) -> None:
     asked, wants_certificate = (url, False) if url is not None else _own_url()
     parts = urlsplit(asked)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"--url: expected http://host:port or https://host:port, got {asked!r:.80}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise ConfigError(
+            f"--url: expected http://host:port or https://host:port, got {discreet(asked)!r:.80}"
+        )
     try:
         why = _reached(asked) if wants_certificate else _answered(asked)
     except (OSError, HTTPException) as error:

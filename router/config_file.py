@@ -7,14 +7,19 @@ given, and nothing in a file can construct an object.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from router.errors import ConfigError
-from router.setting import SHOWN_CHARACTERS, Given, Misfit
+from router.setting import Given, Misfit
 
+# What YAML's messages quote: a character, a <token> of its own, or a name in the file.
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# What follows in a key can be a value, where there is no space behind the colon.
+_END_OF_NAME = re.compile(r"[:=\s]")
 NULL = "tag:yaml.org,2002:null"
 
 
@@ -30,7 +35,7 @@ def read_file(path: str) -> dict[str, Given]:
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: expected keys and values, such as 'port: 8000', got {_kind(root)}")
     return {
-        pair.key.replace("-", "_"): Given(f"{_place(path, pair.at)}: {pair.key}", _value(path, pair))
+        pair.key.replace("-", "_"): Given(f"{_place(path, pair.at)}: {_named(pair.key)}", _value(path, pair))
         for pair in _pairs(path, root)
     }
 
@@ -54,9 +59,19 @@ def _compose(path: str) -> yaml.Node | None:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
+        raise ConfigError(f"{path}:{line}: not YAML: {_said(error)}") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {error}") from None
+
+
+def _said(error: yaml.MarkedYAMLError) -> str:
+    """Return what is wrong, without names: where a secret should stand in quotes, it can be one."""
+    return _QUOTED.sub(_unnamed, error.problem or error.context or "")
+
+
+def _unnamed(quoted: re.Match[str]) -> str:
+    said = quoted[0][1:-1]
+    return quoted[0] if len(said) <= 1 or said.startswith(("<", "\\")) else "a name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,12 @@ def _text(node: yaml.Node | None) -> str | Misfit:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else Misfit(_kind(node))
 
 
+def _named(key: str) -> str:
+    """Return a key as a message may show it."""
+    name, *rest = _END_OF_NAME.split(key, maxsplit=1)
+    return f"{name}..." if rest else name
+
+
 def _place(path: str, node: yaml.Node) -> str:
     return f"{path}:{node.start_mark.line + 1}"
 
@@ -106,4 +127,4 @@ def _place(path: str, node: yaml.Node) -> str:
 def _kind(node: yaml.Node) -> str:
     if isinstance(node, yaml.CollectionNode):
         return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
-    return f"{node.value!r:.{SHOWN_CHARACTERS}}"
+    return "text"

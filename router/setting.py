@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from router.discreet import discreet
 from router.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Option:
         if not self.setting.repeated:
             return self._read_one(given)
         if not isinstance(given.value, list):
-            raise ConfigError(f"{given.source}: expected a list of {self.limits}, got {_shown(given.value)}")
+            raise ConfigError(f"{given.source}: expected a list of {self.limits}, got {self._got(given)}")
         return tuple(map(self._read_one, given.value))
 
     def _read_one(self, given: Given) -> Any:
@@ -158,12 +159,15 @@ class Option:
             raise error.at(given.source) from None
         except ValueError:
             pass
-        got = "another value" if self.setting.secret else _shown(given.value)
-        raise ConfigError(f"{given.source}: expected {self.limits}, got {got}")
+        raise ConfigError(f"{given.source}: expected {self.limits}, got {self._got(given)}")
+
+    def _got(self, given: Given) -> str:
+        return "another value" if self.setting.secret else _shown(given.value)
 
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
+        value = discreet(value)
         return repr(value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "...")
     if isinstance(value, Misfit):
         return value.what

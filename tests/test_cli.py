@@ -51,7 +51,10 @@ def refusal(*arguments: str, **environ: str) -> str:
         (["--config=nowhere.yaml"], "nowhere.yaml: cannot be read: No such file or directory"),
         (["--config="], "--config: expected a path, got ''"),
         (["--port"], "Option '--port' requires an argument."),
-        (["extra"], "Got unexpected extra argument (extra)"),
+        (
+            ["--api-key", "key-of-one", "key-of-another"],
+            "expected options only, got another argument: each key, and each URL, needs its flag",
+        ),
         (
             [],
             (

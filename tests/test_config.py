@@ -190,7 +190,7 @@ WORKER_URL = "expected http://host:port or https://host:port, no query, fragment
         ("host: a\nport: 1: 2", "router.yaml:2: not YAML: mapping values are not allowed here"),
         ("host: [a", "router.yaml:1: not YAML: expected ',' or ']', but got '<stream end>'"),
         ("- port", "router.yaml: expected keys and values, such as 'port: 8000', got a list"),
-        ("port", "router.yaml: expected keys and values, such as 'port: 8000', got 'port'"),
+        ("port", "router.yaml: expected keys and values, such as 'port: 8000', got text"),
         ("? [a]\n: 1", "router.yaml:1: expected a key, got a list"),
         (
             f"workers: {URL}",
@@ -351,6 +351,43 @@ def test_a_wrong_secret_is_not_shown(path: Path, name: str) -> None:
     message = refusal(path, f"{name}: {[wrong] if name == 'api_key' else wrong}")
     assert wrong not in message
     assert "got another value" in message
+
+
+# Long enough to reach beyond what is shown of a wrong value.
+PASSWORD = "hunter-2" * 12
+LEAKS = {
+    "a key that is no list": "api_key: PASSWORD",
+    "a key that is a list within a list": "api_key: [[PASSWORD]]",
+    "an admin key that is a list": "admin_key: [PASSWORD]",
+    "no space behind the colon": "admin_key:PASSWORD",
+    "no space behind the colon, with more behind": "admin_key:PASSWORD: 1",
+    "no space behind the colon, in a list": "api_key:\n- key:PASSWORD: 1",
+    "another sign": "admin_key=PASSWORD: 1",
+    "an alias": "admin_key: *PASSWORD",
+    "a tag's handle": "admin_key: !PASSWORD!x",
+    "an anchor": "a: &PASSWORD 1\nb: &PASSWORD 2\nc: *d",
+    "a quote that does not end": "admin_key: 'PASSWORD",
+    "a worker's URL": "workers: ['http://user:PASSWORD@host:1']",
+    "with settings": "workers: ['http://user:PASSWORD@host:1,dp=0,kv=tcp://user:PASSWORD@h:1']",
+    "with a comma": "workers: ['http://user:1,PASSWORD@host:1,dp=0']",
+    "with a comma and a sign": "workers: ['http://user:PASSWORD,a=b@host:1,dp=0']",
+    "in a mapping": "workers: [{url: 'http://user:PASSWORD@host:1', dp: 0, 'x@PASSWORD@h': 1}]",
+    "workers that are no list": "workers: http://user:PASSWORD@host:1",
+    "a collector's": "otlp: http://user:PASSWORD@host:4318",
+    "not escaped": "otlp: http://user:PASSWORD/@PASSWORD@host:4318",
+    "another place for it": "port: http://user:PASSWORD@host:4318",
+    "where routers meet": "share: redis://user:PASSWORD@host:port",
+    "where routers meet, misspelt": "share: redis:/user:PASSWORD@host",
+}
+
+
+@pytest.mark.parametrize("file", LEAKS.values(), ids=LEAKS)
+def test_neither_a_secret_nor_the_user_of_a_url_is_shown(path: Path, file: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(path, file.replace("PASSWORD", PASSWORD))
+    said = "".join(caught.value.lines).replace(str(path), "")
+    assert "hunter" not in said
+    assert "user" not in said.replace("no query, fragment or user", "").replace("//[[user]:password@]", "")
 
 
 def test_the_variable_holds_several_keys(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from router.discreet import discreet
 from router.engines.control import ACTIONS, Action
 from router.errors import BadRequest, ConfigError, NotAllowed, UnknownWorker
 from router.fleet.control import Result, all_ok, control_all
@@ -154,7 +155,9 @@ async def _body(request: Request) -> dict[str, Any]:
 def _named(fleet: Fleet, name: str) -> Worker:
     worker = fleet.find(name)
     if worker is None:
-        raise UnknownWorker(f"no worker {name!r:.200}; there are {', '.join(fleet.workers)}", param="name")
+        raise UnknownWorker(
+            f"no worker {discreet(name)!r:.200}; there are {', '.join(fleet.workers)}", param="name"
+        )
     return worker
 
 

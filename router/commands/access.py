@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from router.discreet import discreet
 from router.errors import CommandFailed, ConfigError, UpstreamFailed, UpstreamTimeout
 from router.proxy.fetch import REPLY_BYTES
 from router.proxy.limits import Limits
@@ -38,7 +39,7 @@ async def router_at(access: Access) -> AsyncIterator[Router]:
     try:
         upstream = Upstream(access.url.rstrip("/"), limits=limits, key=_checked(access.key))
     except ConfigError:
-        raise ConfigError(f"--url: expected http://host:port, got {access.url!r:.200}") from None
+        raise ConfigError(f"--url: expected http://host:port, got {discreet(access.url)!r:.200}") from None
     try:
         yield Router(access.url, upstream)
     except UpstreamTimeout:

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from router.discreet import discreet
 from router.engines.endpoint import EXPECTED as EXPECTED_ENDPOINT
 from router.engines.endpoint import address_of
 from router.errors import ConfigError, raise_all
@@ -33,6 +34,7 @@ MOST_RANKS = 1024
 MOST_BLOCK_TOKENS = 1 << 20
 
 _HOST = re.compile(r"[a-z0-9._~-]+|[0-9a-f:.]*:[0-9a-f:.]*(%[a-z0-9._~-]+)?")
+_SETTING = re.compile(rf",\s*(?:{'|'.join(SETTINGS)})\s*=")
 # What ends in a number is an address (WHATWG URL, 3.5): 0177.0.0.1, 127.1 and 0x7f000001 are all 127.0.0.1,
 # and a worker has one name.
 _NUMBER = re.compile(r"(^|\.)(0x[0-9a-f]*|[0-9]+)\.?$")
@@ -71,7 +73,7 @@ def parse_worker(text: str) -> WorkerSpec:
 
     Raises ConfigError, one line, naming the setting at fault and what was expected, and all others at fault.
     """
-    url, *parts = (part.strip() for part in text.split(","))
+    url, *parts = (part.strip() for part in _hushed(text).split(","))
     settings = _Settings(url)
     for part in parts:
         name, equals, value = part.partition("=")
@@ -80,6 +82,13 @@ def parse_worker(text: str) -> WorkerSpec:
         else:
             settings.refuse("setting", "name=value", part)
     return settings.spec()
+
+
+def _hushed(text: str) -> str:
+    """Return the text without the user of its URL, which must have none; a password can hold commas."""
+    first = _SETTING.search(text)
+    url = text[: first.start()] if first else text
+    return discreet(url) + text[len(url) :]
 
 
 def from_mapping(given: Mapping[object, object]) -> WorkerSpec:
@@ -99,7 +108,7 @@ class _Settings:
 
     def __init__(self, url: object) -> None:
         self._url = url if isinstance(url, str) else ""
-        self._worker = f"worker {url!r}" if isinstance(url, str) else "a worker"
+        self._worker = f"worker {discreet(url)!r}" if isinstance(url, str) else "a worker"
         self._values: dict[str, object] = {}
         self._wrong: list[ConfigError] = []
         if expected := _expected_url(url):
@@ -118,7 +127,8 @@ class _Settings:
 
     def refuse(self, name: str, expected: str, given: object) -> None:
         """Take note of what is wrong."""
-        message = f"{self._worker}: {name}: expected {expected}, got {given!r}"
+        got = discreet(given) if isinstance(given, str) else given
+        message = f"{self._worker}: {name}: expected {expected}, got {got!r}"
         self._wrong.append(ConfigError(message, param=name))
 
     def spec(self) -> WorkerSpec:

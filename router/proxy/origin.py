@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from router.discreet import discreet
 from router.errors import ConfigError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -48,4 +49,6 @@ def _is_plain(text: bytes) -> bool:
 
 
 def _wrong(url: str) -> ConfigError:
-    return ConfigError(f"{url!r} is not a worker's URL: expected http://host:port or https://host:port")
+    return ConfigError(
+        f"{discreet(url)!r} is not a worker's URL: expected http://host:port or https://host:port"
+    )

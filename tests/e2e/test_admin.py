@@ -69,6 +69,25 @@ async def test_bad_calls_name_the_field(path: str, body: bytes, param: str | Non
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
+async def test_no_answer_shows_the_user_of_a_url() -> None:
+    url = "http://user:word@10.0.0.1:1"
+    calls: list[tuple[str, str, Any]] = [
+        ("POST", "/admin/workers", {"url": url}),
+        ("POST", "/admin/workers", {"url": "http://10.0.0.1:1", "kv": "tcp://user:word@10.0.0.1:1"}),
+        ("POST", f"/admin/workers/{url}/flush", None),
+        ("DELETE", f"/admin/workers/{url}", None),
+        ("POST", "/admin/weight_sync", {"workers": [url]}),
+    ]
+    options = (*WITH_KEY, "--worker-allow", "10.0.0.0/8")
+    async with both(count=1, router_options=options) as (_, front, client):
+        for method, path, body in calls:
+            answer = await client.request(method, path, json=body, headers=BEARER)
+            assert answer.status_code in {400, 404}, path
+            assert "***@" in answer.text, path
+            assert "word" not in answer.text
+    assert b"word" not in b"".join(front.log)
+
+
 @pytest.mark.parametrize("options", MODES, ids=" ".join)
 async def test_syncs_under_load_lose_no_request_and_leave_views_that_are_right(
     options: tuple[str, ...],

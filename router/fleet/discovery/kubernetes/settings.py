@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from router.discreet import discreet
 from router.errors import ConfigError
 from router.proxy.origin import parse_origin
 
@@ -66,7 +67,7 @@ def _check(url: str) -> None:
         parse_origin(url)
     except ConfigError:
         expected = "http://host:port or https://host:port"
-        raise ConfigError(f"--kubernetes-api: expected {expected}, got {url!r:.80}") from None
+        raise ConfigError(f"--kubernetes-api: expected {expected}, got {discreet(url)!r:.80}") from None
 
 
 def own_namespace(account: str = ACCOUNT) -> str:
