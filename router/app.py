@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from router.api.admin import admin_routes
-from router.api.control import control_app
+from router.api.control import control_app, has_route
 from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.watch import Watch
@@ -128,6 +128,7 @@ class _Parts:
             self._routing.completions,
             control,
             self._watch(sight),
+            controls=partial(has_route, control),
             leaving=fleet.leave,
             stopping=fleet.stop_waiting,
             forwarding=front.forwarding,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hmac
 import re
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from router.api.knocks import Knocks
 from router.discreet import discreet
 from router.engines.control import ACTIONS, Action
 from router.errors import BadRequest, ConfigError, NotAllowed, UnknownWorker
@@ -32,10 +34,12 @@ _OF_MEMBERSHIP = ("drain", "undrain")
 def admin_routes(fleet: Fleet, crew: Crew, key: str) -> APIRouter:
     """Return the routes, each of which needs `Authorization: Bearer KEY`."""
     expected = b"Bearer " + key.encode()
+    knocks = Knocks("admin key", time.monotonic)
 
     def allowed(request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if not hmac.compare_digest(given, expected):
+            knocks.refused()
             raise NotAllowed("this route needs the admin key: Authorization: Bearer KEY")
 
     routes = APIRouter(prefix="/admin", dependencies=[Depends(allowed)])

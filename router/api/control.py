@@ -9,6 +9,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from router import __version__
 from router.api.answers import error_answer
@@ -68,6 +69,12 @@ def control_app(
         add_page(app)
     _add_error_handlers(app)
     return app
+
+
+def has_route(app: FastAPI, path: str) -> bool:
+    """Say whether a path is one of the application's, whatever the method."""
+    scope = {"type": "http", "method": "", "path": path, "headers": []}
+    return any(route.matches(scope)[0] is not Match.NONE for route in app.routes)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.api.knocks import Knocks
 from router.api.page import PAGE_PATHS
 from router.errors import NotAllowed
 
@@ -24,11 +25,12 @@ _ADMIN = "/admin/"
 class Door:
     """Stands before all routes; there is none where no keys are asked for."""
 
-    __slots__ = ("_clock", "_open", "_ring", "refused")
+    __slots__ = ("_clock", "_knocks", "_open", "_ring", "refused")
 
     def __init__(self, ring: Keyring, clock: Callable[[], float], *, metrics_need_key: bool) -> None:
         self._ring = ring
         self._clock = clock
+        self._knocks = Knocks("client's key", clock)
         self._open = _OPEN if metrics_need_key else _OPEN | {_METRICS}
         self.refused = 0
 
@@ -53,6 +55,7 @@ class Door:
         client = self._ring.client_of(fields)
         if client is None:
             self.refused += 1
+            self._knocks.refused()
             raise NotAllowed("expected a valid key: Authorization: Bearer KEY, or x-api-key: KEY")
         if counted:
             client.take_request(self._clock)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from router.api.answers import error_answer
 from router.api.routes import ROUTED, is_other
 from router.api.watch import PATH as WATCH
-from router.errors import RouterError, Stopping, WrongMethod
+from router.errors import NoRoute, RouterError, Stopping, WrongMethod
 from router.prompts.request import Kind
 
 if TYPE_CHECKING:
@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 class Edge:
     """An application for `EdgeProtocol`.
 
+    `controls` says of a path whether `control` has a route for it, whatever the method.
     `leaving` is to be called once the router knows that it will stop. `stopping` is called once no more
     requests are taken. `door` is None where no keys are asked for. `limits` are clients'.
     """
 
     __slots__ = (
+        "_completions",
         "_control",
+        "_controls",
         "_door",
         "_other",
         "_routes",
@@ -57,13 +60,16 @@ class Edge:
         control: ASGIApp,
         watch: Watch,
         *,
+        controls: Callable[[str], bool],
         leaving: Callable[[], None],
         stopping: Callable[[], None],
         forwarding: Forwarding,
         limits: ClientLimits,
         door: Door | None = None,
     ) -> None:
+        self._completions = completions
         self._control = control
+        self._controls = controls
         self._door = door
         self._watch = watch
         self._routes = {path: _served(completions, kind, door) for path, kind in ROUTED.items()}
@@ -83,9 +89,22 @@ class Edge:
         if method != b"POST":
             return self._watch.serve if path == WATCH and method == b"GET" else None
         handler = self._routes.get(path)
-        if handler is None and is_other(path):
-            return self._other
+        if handler is None:
+            if is_other(path):
+                return self._other
+            if not self._controls(path):
+                return partial(self._lost, path)
         return handler
+
+    def _lost(self, path: str, cycle: Cycle) -> Coroutine[Any, Any, None]:
+        """Refuse what no route takes; it counts, and is told of, like any other request that is refused."""
+        error: RouterError = NoRoute(f"POST {path:.200}: Not Found")
+        if self._door is not None and not self._door.is_open(path):
+            try:
+                self._door.admit(cycle.headers)
+            except RouterError as refused:
+                error = refused
+        return self._completions.refuse(Kind.OTHER, cycle, error)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve anything else."""

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.processes import Running, joined, router
 from tests.e2e.scripted import engine_up, posts
 from tests.proxy.scripted import Worker, answer, plays
-from tests.waiting import until_awaited
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,6 +66,21 @@ async def test_what_carries_prompts_or_shows_the_fleet_needs_a_key() -> None:
             by_other_name = {"x-api-key": KEY}
             assert (await stranger.get("/v1/models", headers=by_other_name)).status_code == 200
         assert (await client.post("/v1/completions", content=BODY)).status_code == 200
+
+
+async def test_wrong_keys_leave_one_line_and_are_in_none() -> None:
+    async with front("--api-key", KEY, "--admin-key", "a-key-of-sixteen-characters") as (_, process, client):
+        wrong = {"authorization": "Bearer guess-1234"}
+        for _ in range(3):
+            for path in ("/v1/completions", "/nowhere", "/admin/fleet/flush"):
+                got = await client.post(path, content=BODY, headers=wrong)
+                assert got.status_code == 401, path
+            assert (await client.get("/workers", headers=wrong)).status_code == 401
+        await until(lambda: b"admin key" in b"".join(process.log))
+    said = b"".join(process.log)
+    assert said.count(b" WARNING requests refused for want of a valid client's key: 1\n") == 1
+    assert said.count(b" WARNING requests refused for want of a valid admin key: 1\n") == 1
+    assert b"guess" not in said
 
 
 async def test_metrics_can_need_a_key_too_and_never_hold_one() -> None:

@@ -140,6 +140,28 @@ async def test_a_stream_that_is_nothing_but_an_error_has_failed() -> None:
     assert re.search(r" WARNING request .*status=200 error=worker_failed ", line)
 
 
+async def test_what_no_route_takes_is_logged_and_counted() -> None:
+    async with (
+        engine_up(begin) as worker,
+        router([worker.url], "--log-requests", "1e-12") as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        for path in ("/nope", "/admin/fleet/flush", "/v1/load_lora_adapter"):
+            lost = await client.post(path, json=BODY, headers={"x-request-id": "mine"})
+            assert (lost.status_code, lost.json()["error"]["code"]) == (404, "no_route")
+            assert lost.json()["error"]["message"] == f"POST {path}: Not Found"
+            assert lost.headers["x-request-id"] == "mine"
+        assert (await client.post("/workers")).status_code == 405  # this is a route
+        await until(lambda: len(of_requests(front)) == 3, "three lines")
+        metrics = (await client.get("/metrics")).text
+    assert all(
+        " WARNING request id=mine path=other status=404 error=no_route " in line
+        for line in of_requests(front)
+    )
+    assert re.search(r'kv_router_requests_total{.*route="other".*4xx"} 3.0', metrics)
+    assert 'kv_router_errors_total{fault="client"} 3.0' in metrics
+
+
 async def test_what_an_operator_cuts_is_not_the_workers_fault() -> None:
     options = ("--log-requests", "1e-12", "--admin-key", "a-key-of-sixteen-characters")
     bearer = {"authorization": "Bearer a-key-of-sixteen-characters"}
