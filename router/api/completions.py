@@ -134,6 +134,10 @@ class Completions:
         if exchange.story is not None:
             exchange.story.end()
 
+    def unread(self, status: int) -> None:
+        """Count what was refused before there was a request to tell of."""
+        self._metrics.unread(status)
+
     def _exchange(self, kind: Kind, cycle: Cycle) -> Exchange:
         exchange = Exchange(cycle)
         if self._observers:

@@ -79,6 +79,10 @@ class Edge:
         self.leaving = leaving
         self._stopping = stopping
 
+    def unread(self, status: int) -> None:
+        """Count what could not be read as a request, and was answered with this status."""
+        self._completions.unread(status)
+
     def stopping(self) -> None:
         """Let go of who waits or watches; to be called once no more requests are taken."""
         self._watch.close()

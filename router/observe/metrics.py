@@ -187,13 +187,14 @@ class Metrics:
 
     def answered(self, route: str, status: int, seconds: float, model: str | None = None) -> None:
         """Count a request that has ended, `seconds` after it came. Any path and status may be given."""
-        kind = status // 100
         counts = self.of(model)
-        counts.requests[
-            route if route in ROUTES else OTHER,
-            STATUS_CLASSES[kind if 0 < kind < len(STATUS_CLASSES) else 0],
-        ] += 1
+        counts.requests[route if route in ROUTES else OTHER, _class_of(status)] += 1
         counts.request.observe(seconds)
+
+    def unread(self, status: int) -> None:
+        """Count what could not be read as a request and was refused with this status: the client's fault."""
+        self.of(None).requests[OTHER, _class_of(status)] += 1
+        self.errors["client"] += 1
 
     def failed(self, error: RouterError) -> None:
         """Count a request that failed, by whose fault it was."""
@@ -212,6 +213,11 @@ class Metrics:
         counts = self.of(model)
         counts.prompt_tokens += prompt_tokens
         counts.overlap_tokens += overlap_tokens
+
+
+def _class_of(status: int) -> str:
+    kind = status // 100
+    return STATUS_CLASSES[kind if 0 < kind < len(STATUS_CLASSES) else 0]
 
 
 def _alone() -> None:

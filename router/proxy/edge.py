@@ -3,8 +3,9 @@
 An application may have a method `handler(method, path)` besides being an ASGI one: what that returns, unless
 None, serves the request with a `Cycle` alone, stepped by a `Drive`; it must not raise. All other requests are
 ASGI's. Its `forwarding`, if it has one, says what workers are told of clients. Whoever connects can make the
-router hold no more, and wait no longer, than `limits` say, which may be the application's. Nothing that a
-client sends is logged.
+router hold no more, and wait no longer, than `limits` say, which may be the application's. Its `unread`, if
+it has one, is called with the status by which something is refused that cannot be read as a request. Nothing
+that a client sends is logged.
 
 - Upgrades are not offered, so they are ignored (RFC 9110, 7.8): the request is read as if it had not asked.
 - Trailers are dropped: they are no headers of a request that is on its way already.
@@ -73,6 +74,7 @@ class EdgeProtocol(HttpToolsProtocol):
         "handler",
         "host",
         "sender",
+        "unread",
     )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,6 +92,7 @@ class EdgeProtocol(HttpToolsProtocol):
         forwarding: Forwarding = getattr(self.app, "forwarding", _DIRECT)
         self.sender = forwarding.sender(self.client[0] if self.client else None, self.scheme or "http")
         self.limits = getattr(self.app, "limits", self.limits)
+        self.unread: Callable[[int], None] = getattr(self.app, "unread", _nobody)
         self._pace = Pace(self, self.loop)
         self._stall = Stall(self.transport, self.loop, self.limits.stall_seconds)
         self._goodbye = Goodbye(self.transport, self.loop) if self.scheme == "https" else None
@@ -333,10 +336,15 @@ class EdgeProtocol(HttpToolsProtocol):
             last.keep_alive = False
 
     def _write_error(self, status: bytes, message: str) -> None:
+        self.unread(int(status[:3]))
         body = refusal_body(status, message)
         fields = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close" % len(body)
         self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
         self._pace.linger()
+
+
+def _nobody(_status: int) -> None:
+    return
 
 
 def _no_handler(_method: bytes, _path: str) -> None:

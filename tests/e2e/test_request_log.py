@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -158,6 +159,22 @@ async def test_what_no_route_takes_is_logged_and_counted() -> None:
         " WARNING request id=mine path=other status=404 error=no_route " in line
         for line in of_requests(front)
     )
+    assert re.search(r'kv_router_requests_total{.*route="other".*4xx"} 3.0', metrics)
+    assert 'kv_router_errors_total{fault="client"} 3.0' in metrics
+
+
+async def test_what_cannot_be_read_is_counted() -> None:
+    async with (
+        engine_up(begin) as worker,
+        router([worker.url], "--log-requests", "1") as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        for field in (b"x-request-id: a\x01b", b"x-request-id: a\x7fb", b"transfer-encoding: other"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\n" + field + b"\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+        metrics = (await client.get("/metrics")).text
     assert re.search(r'kv_router_requests_total{.*route="other".*4xx"} 3.0', metrics)
     assert 'kv_router_errors_total{fault="client"} 3.0' in metrics
 
