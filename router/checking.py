@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from router.config import OPTIONS, Config
+from router.config import CONFIG_FILE, OPTIONS, Config
 from router.errors import ConfigError
 from router.front import check_routes
-from router.layers import check_workers, read_layer, read_settings
+from router.layers import given_values, read_layer, read_settings
+from router.together import contradictions, lacking, no_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from router.setting import Given
 
+_NEEDED = "neither the file nor a variable gives it here, so something has to where the router starts"
 
-def mistakes(path: str) -> Iterator[str]:
-    """Yield a line for each mistake in a file, none when the router would take it.
 
-    What a file does not say may be said by flags and variables; a file without workers is no mistake. Raises
-    ConfigError when it cannot be read as settings at all.
+@dataclass(slots=True)
+class Found:
+    """What is wrong, a line for each, and what a file needs besides. The router takes one without either."""
+
+    mistakes: list[str] = field(default_factory=list)
+    needed: list[str] = field(default_factory=list)
+
+
+def checked(path: str, environ: Mapping[str, str]) -> Found:
+    """Return what is to be said of a file.
+
+    What it does not say may be said by variables, and by flags; a file without workers is no mistake. Raises
+    ConfigError when it cannot be read as settings at all, and for the first variable that is wrong.
     """
-    values: dict[str, object] = {}
+    elsewhere = given_values({}, {name: environ[name] for name in environ if name != CONFIG_FILE.variable})
+    found, values = Found(), dict[str, Any]()
     for name, given in read_settings(path).items():
         for part in _parts(name, given):
             try:
                 value = read_layer({name: part})[name]
             except ConfigError as error:
-                yield from error.lines
+                found.mistakes += error.lines
             else:
-                before = values.get(name, ())
-                values[name] = (*before, *value) if _repeated(name) and isinstance(before, tuple) else value
-    yield from _contradictions(path, values)
+                values[name] = (*values.get(name, ()), *value) if _repeated(name) else value
+    config = Config(**{"workers": (), **elsewhere, **values})
+    if not found.mistakes:  # what is wrong is no less given
+        found.needed += [f"{path}: {line}: {_NEEDED}" for line in lacking(config)]
+    found.mistakes += [f"{path}: {line}" for line in _together(config, has_workers="workers" in values)]
+    return found
 
 
 def _repeated(name: str) -> bool:
@@ -46,11 +61,11 @@ def _parts(name: str, given: Given) -> Sequence[Given]:
     return [given]
 
 
-def _contradictions(path: str, values: dict[str, object]) -> Iterator[str]:
-    config = Config(**{"workers": (), "discover": "off", **values})  # type: ignore[arg-type] # as `load` does
-    for check in (check_workers, check_routes):
-        try:
-            check(config)
-        except ConfigError as error:
-            if "workers" in values or check is check_routes:
-                yield from error.at(path).lines
+def _together(config: Config, *, has_workers: bool) -> Iterator[str]:
+    if has_workers:
+        yield from no_worker(config)
+    yield from contradictions(config)
+    try:
+        check_routes(config)
+    except ConfigError as error:
+        yield from error.lines

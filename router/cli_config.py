@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -28,11 +29,12 @@ def config_commands() -> click.Group:
 
 
 def _check(file: str) -> None:
-    from router.checking import mistakes  # noqa: PLC0415 - what it imports takes long, --help must not
+    from router.checking import checked  # noqa: PLC0415 - what it imports takes long, --help must not
 
-    found = [printable(" ".join(mistake.split())) for mistake in mistakes(file)]
-    _print("\n".join(found) or f"{printable(file)}: no mistakes")
-    if found:
+    found = checked(file, os.environ)
+    said = [printable(" ".join(line.split())) for line in (*found.mistakes, *found.needed)]
+    _print("\n".join(said) or f"{printable(file)}: no mistakes")
+    if found.mistakes:
         sys.exit(EXIT_MISTAKES)
 
 

@@ -71,8 +71,6 @@ def check_routes(config: Config) -> None:
 
 
 def _tls(config: Config) -> ServerTls | None:
-    if config.tls_cert is not None:
-        return ServerTls(TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca))
-    if config.tls_key is not None or config.tls_client_ca is not None:
-        raise ConfigError("--tls-key and --tls-client-ca: expected --tls-cert, too")
-    return None
+    if config.tls_cert is None:
+        return None
+    return ServerTls(TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca))

@@ -5,14 +5,15 @@ A wrong value is an error also where a stronger one would hide it, and is one li
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
+from collections import ChainMap
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from router.config import ALL_OPTIONS, CONFIG_FILE, OPTIONS, Config
 from router.config_file import read_file
-from router.errors import ConfigError, raise_all
+from router.errors import ConfigError
 from router.setting import Given
+from router.together import check_together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,10 +27,10 @@ FILE_VERSION = "1"
 def load(flags: Flags, environ: Mapping[str, str]) -> Config:
     """Return the settings given by flags (by field name; plus `config`), environment and file.
 
-    Raises ConfigError, one line, for the first wrong value, and when there is no worker at all.
+    Raises ConfigError, one line, for the first wrong value, and for values that cannot be together.
     """
     config = Config(**{"workers": (), **given_values(flags, environ)})
-    check_workers(config)
+    check_together(config)
     return config
 
 
@@ -90,20 +91,3 @@ def read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:
             near = get_close_matches(name, OPTIONS, n=1) or ["one that kv-router config schema lists"]
             raise ConfigError(f"{given.source}: unknown key, expected {near[0]}")
     return {name: OPTIONS[name].read(given) for name, given in layer.items()}
-
-
-def check_workers(config: Config) -> None:
-    """Raise ConfigError when there can be no worker, or some are given twice."""
-    elsewhere = config.worker_file is not None or config.discover != "off" or config.admin_key is not None
-    if not config.workers and not elsewhere:
-        raise ConfigError(
-            "no worker given: expected --worker URL, KV_ROUTER_WORKER, or workers in a --config file "
-            "(or --worker-file, --discover, or --admin-key, to add them later)"
-        )
-    wrong = []
-    if config.processes > 1 and any(worker.bind for worker in config.workers):
-        wrong += ["bind=true: expected --processes 1, since one process only can have that address"]
-    for url, times in Counter(worker.url.rstrip("/") for worker in config.workers).items():
-        if times > 1:
-            wrong += [f"worker {url} given {times} times: expected each --worker URL once"]
-    raise_all([ConfigError(message) for message in wrong])

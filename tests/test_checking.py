@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from router.checking import Found, checked
+from router.errors import ConfigError
+from router.layers import load
+
 if TYPE_CHECKING:
     from pathlib import Path
 
+NEEDED = "neither the file nor a variable gives it here, so something has to where the router starts"
 GOOD = "version: 1\nport: 0\nworkers:\n- http://a:1\n- url: http://b:1\n"
 
 
@@ -134,3 +139,67 @@ def test_what_is_no_configuration_at_all_is_exit_code_2(
     tmp_path: Path, text: str | None, expected: str
 ) -> None:
     assert check(tmp_path / "f.yaml", text) == (2, [], expected)
+
+
+ALONE = "workers: [http://a:1]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tls_key: k.pem", "--tls-key: expected --tls-cert, too"),
+        ("tls_client_ca: ca.pem", "--tls-client-ca: expected --tls-cert, too"),
+        ("port: 9002\nepp_port: 9002", "--epp-port 9002: expected another port than --port"),
+        (
+            "route_limits: ['/v1/embeddings,total=1', '/v1/embeddings,idle=1']",
+            "--route-limit /v1/embeddings given 2 times: expected each route once, with all its limits",
+        ),
+        (
+            "discover: kubernetes",
+            "--discover kubernetes: expected --kubernetes-selector, such as app=vllm, too",
+        ),
+        (
+            "protect_metrics: on",
+            "--protect-metrics on: expected --api-keys or --api-key, too, since no client has a key",
+        ),
+    ],
+)
+def test_what_cannot_be_together_is_said_by_the_check_as_by_serve(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "f.yaml"
+    elsewhere = said.startswith(("--discover", "--protect"))
+    code, lines, _ = check(path, ALONE + text)
+    assert (code, [line.removesuffix(f": {NEEDED}") for line in lines]) == (not elsewhere, [f"FILE: {said}"])
+    assert lines[0].endswith(NEEDED) is elsewhere
+    with pytest.raises(ConfigError) as caught:
+        load({"config": str(path)}, {})
+    assert caught.value.message == said
+
+
+@pytest.mark.parametrize(
+    ("text", "variable"),
+    [
+        ("tls_key: k.pem", {"KV_ROUTER_TLS_CERT": "c.pem"}),
+        ("discover: kubernetes", {"KV_ROUTER_KUBERNETES_SELECTOR": "app"}),
+        ("protect_metrics: on", {"KV_ROUTER_API_KEY": "a-key-of-sixteen"}),
+        ("port: 9002\nepp_port: 9003", {"KV_ROUTER_PORT": "9003"}),
+        ("port: 9002", {"KV_ROUTER_CONFIG": "nowhere.yaml"}),
+    ],
+)
+def test_what_a_variable_gives_completes_the_file(
+    tmp_path: Path, text: str, variable: dict[str, str]
+) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+    assert checked(str(path), variable) == Found()
+
+
+def test_what_is_given_wrongly_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    code, lines, _ = check(tmp_path / "f.yaml", "discover: kubernetes\nkubernetes_selector: ',,'")
+    assert (code, lines) == (
+        1,
+        [
+            "FILE:2: kubernetes_selector: expected a label selector such as app=vllm,tier in (a,b), got ',,'",
+        ],
+    )

@@ -410,3 +410,41 @@ def test_limits_of_a_route_in_the_file_are_a_text_or_a_mapping(path: Path) -> No
 @pytest.mark.parametrize(("text", "value"), [(".5", 0.5), ("2.", 2.0), ("1e1", 10.0)])
 def test_a_number_may_be_written_as_people_do(text: str, value: float) -> None:
     assert load({"workers": (URL,), "probe_seconds": text}, {}).probe_seconds == value
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "app=vllm",
+        "app = vllm , tier in (a, b)",
+        "!spot",
+        "a==b,c!=d,e notin (f),g>3,h<-1,i",
+        "kubernetes.io/service-name=workers",
+        "a=",
+        "a in ()",
+    ],
+)
+def test_a_selector_is_what_the_api_server_would_take(path: Path, selector: str) -> None:
+    assert loaded(path, flags={"kubernetes_selector": selector}).kubernetes_selector == selector
+
+
+@pytest.mark.parametrize(
+    "selector", ["a in b", ",,", "a,", "a=b=c", "a b", "a in (b", "=b", "a>b", "A/b=c", "-a"]
+)
+def test_another_selector_is_refused(path: Path, selector: str) -> None:
+    expected = "expected a label selector such as app=vllm,tier in (a,b)"
+    assert refusal(path, flags={"kubernetes_selector": selector}).startswith(
+        f"--kubernetes-selector: {expected}, got"
+    )
+
+
+@pytest.mark.parametrize(("port", "taken"), [("8000", 1), ("65535", 1), ("http", 1), ("99999", 0), ("0", 0)])
+def test_a_port_in_the_cluster_is_a_name_or_a_number_that_ports_have(
+    path: Path, port: str, *, taken: int
+) -> None:
+    flags: dict[str, str | tuple[str, ...]] = {"kubernetes_port": port}
+    if taken:
+        assert loaded(path, flags=flags).kubernetes_port == port
+    else:
+        expected = "--kubernetes-port: expected a port's name, or its number from 1 to 65535"
+        assert refusal(path, flags=flags) == f"{expected}, got {port!r}"

@@ -6,6 +6,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from router.core.cost import POLICIES
+from router.engines.endpoint import MOST_PORT
 from router.fleet import spec
 from router.proxy.route_limits import EXPECTED as ROUTE_LIMITS_FORM
 from router.proxy.route_limits import RouteLimits, parse_route_limits, route_limits_from_mapping
@@ -38,6 +39,23 @@ def _read_route_limits(value: str | dict[object, object]) -> RouteLimits:
 
 
 LABEL = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+# As the API server reads it: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b), a>1, a<1, with commas between.
+_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
+_AMONG = rf" +(in|notin) *\( *{_VALUE}( *, *{_VALUE})* *\)"
+_TERM = rf"(! *{LABEL}|{LABEL}( *(=|==|!=) *{_VALUE}| *[<>] *-?[0-9]+|{_AMONG})?)"
+SELECTOR = word("a label selector such as app=vllm,tier in (a,b)", "SELECTOR", rf" *{_TERM}( *, *{_TERM})* *")
+
+
+def _read_port(text: str) -> str:
+    number = text.isdecimal()
+    if re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text) and (
+        not number or 1 <= int(text) <= MOST_PORT
+    ):
+        return text
+    raise ValueError(text)
+
+
+PORT = Kind(f"a port's name, or its number from 1 to {MOST_PORT}", _read_port, "PORT")
 HOST = word("a host name or address", "HOST", r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?")
 NETWORK = Kind("a range of addresses such as 10.0.0.0/8", _read_network, "CIDR")
 WORKER = Kind("URL[,setting=value...]", _read_worker, "WORKER", takes=(str, dict))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.options.kinds import LABEL, PATH
+from router.options.kinds import LABEL, PATH, PORT, SELECTOR
 from router.setting import Setting, integer, one_of, word
 
 SETTINGS = {
@@ -12,8 +12,7 @@ SETTINGS = {
         "--worker-allow only those within its ranges",
     ),
     "kubernetes_selector": Setting(
-        word("a label selector such as app=vllm,tier in (a,b)", "SELECTOR", r"[ -~]+"),
-        "Labels of the pods, or of the EndpointSlices, that are workers",
+        SELECTOR, "Labels of the pods, or of the EndpointSlices, that are workers"
     ),
     "kubernetes_namespaces": Setting(
         word("a namespace, or * for all", "NAMESPACE", r"\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
@@ -26,7 +25,7 @@ SETTINGS = {
         "those of a Service)",
     ),
     "kubernetes_port": Setting(
-        word("a port's number or name", "PORT", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
+        PORT,
         "Port that the engines serve on; the first that is declared without it. The annotation "
         "kv-router/port of a pod, or of a slice, is stronger, as are kv-router/kv-port, replay-port, "
         "scheme, role, model, engine, topic, block-size and dp",

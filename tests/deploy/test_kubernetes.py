@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from router.checking import mistakes
+from router.checking import Found, checked
 from router.layers import load
 from router.observe.table import metric_table
 from tests.deploy.dockerfile import only, stages
@@ -159,7 +159,7 @@ def test_the_router_takes_the_file_that_it_is_given(choice: str, tmp_path: Path)
     made = objects(CHOICES[choice])
     path = tmp_path / "router.yaml"
     path.write_text(kind(made, "ConfigMap")["data"]["router.yaml"])
-    assert list(mistakes(str(path))) == []
+    assert checked(str(path), {}) == Found()
     config = load({"config": str(path)}, {})
     pod = kind(made, "Deployment")["spec"]["template"]["spec"]
     assert config.discover == "kubernetes"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.errors import ConfigError
 from router.fleet.discovery.file import FileSource
 from router.fleet.discovery.kubernetes.settings import Seek, api_of, own_namespace
 
@@ -28,12 +27,10 @@ def sources_of(config: Config, environ: Mapping[str, str]) -> list[Source]:
 def _kubernetes(config: Config, environ: Mapping[str, str]) -> Source:
     from router.fleet.discovery.kubernetes.source import KubernetesSource  # noqa: PLC0415 - few need it
 
-    if not config.kubernetes_selector:
-        raise ConfigError("--discover kubernetes: expected --kubernetes-selector, such as app=vllm, too")
     api = api_of(config.kubernetes_api, config.kubernetes_token, config.kubernetes_ca, environ)
     seek = Seek(
         kind="endpointslices" if config.kubernetes_kind == "endpointslices" else "pods",
-        selector=config.kubernetes_selector,
+        selector=config.kubernetes_selector or "",
         namespaces=config.kubernetes_namespaces or (own_namespace(),),
         port=config.kubernetes_port,
         kv_port=config.kubernetes_kv_port or None,
