@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import resource
-import signal
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -15,6 +14,7 @@ from router.api.page import has_page
 from router.app import build
 from router.collector import spare_the_collector
 from router.errors import ConfigError
+from router.hangup import take_hangups
 from router.listening import shown
 from router.observe import logs
 from router.proxy.accepting import Loop
@@ -68,7 +68,6 @@ async def _serve(startup: Startup, stop: Stop) -> None:
         _log.info("listening on %s", shown(listening, startup.front.scheme))
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(logs.log_lost_exception)
-    loop.add_signal_handler(signal.SIGHUP, startup.front.reload)
     if team is not None:
         await team.join(stop.as_if_told)
     page = has_page(config.dashboard, listening.getsockname()[0])
@@ -93,7 +92,7 @@ def _reload(startup: Startup, app: App) -> Reload:
     team = startup.team
     if team is not None:
         team.keep_good(startup.front.keys, reload)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.now)
+    take_hangups(asyncio.get_running_loop(), reload.now)
     if team is not None and team.seat.late:
         reload.now()  # the others may have taken up other settings meanwhile
     return reload

@@ -13,6 +13,7 @@ import uvloop
 from router.assembly import fleet_of
 from router.derived import rules_of
 from router.front import Front
+from router.hangup import take_hangups
 from router.observe import logs
 from router.proxy.upstream import Upstream
 from router.witness import Witness
@@ -37,6 +38,7 @@ async def _record(config: Config, front: Front, witness: Witness) -> None:
     loop.set_exception_handler(logs.log_lost_exception)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    take_hangups(loop, partial(_log.info, "SIGHUP: there is nothing to read again; recording goes on"))
     fleet = fleet_of(
         config,
         rules_of(config),

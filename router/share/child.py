@@ -8,11 +8,13 @@ from typing import NoReturn
 
 from router.cli import refuse
 from router.errors import ConfigError
+from router.hangup import hold_hangups
 from router.share.seat import receive
 
 
 def main() -> NoReturn:
     """Serve until told to stop, or until the parent is gone."""
+    hold_hangups()
     line = socket.socket(fileno=int(sys.argv[1]))
     try:
         seat = receive(line)

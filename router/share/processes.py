@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from router.hangup import take_hangups
 from router.listening import bind_together, shown
 from router.observe import logs
 from router.share.allowances import open_allowances
@@ -74,7 +75,7 @@ class Processes:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._exchange.reload)
+        take_hangups(loop, self._exchange.reload)
         url = shown(self._places[0].listening, "http" if self._config.tls_cert is None else "https")
         watch = asyncio.ensure_future(self._exchange.watch())
         await asyncio.gather(self._tell(url), *(self._keep(index) for index in range(len(self._places))))
