@@ -14,9 +14,12 @@ from tests.deploy.values import CHART, DEPLOY
 BASE = DEPLOY / "kubernetes" / "base"
 COMPONENTS = DEPLOY / "kubernetes" / "components"
 # What a component has beyond the base, and with which values the chart has it, too.
-PARTS = {
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "monitoring": ("podmonitor", {"podMonitor": {"enabled": True}}),
-    "autoscaling": ("horizontalpodautoscaler", {"autoscaling": {"enabled": True}}),
+    "autoscaling": (
+        "horizontalpodautoscaler",
+        {"autoscaling": {"enabled": True}, "config": {"max_worker_inflight": 64}},
+    ),
 }
 
 

@@ -24,7 +24,7 @@ VERSIONS = ("1.27", "1.37")
 EVERYTHING: dict[str, Any] = {
     "image": {"repository": "registry.example/kv-router", "tag": "1"},
     "imagePullSecrets": [{"name": "pull"}],
-    "config": {"kubernetes_namespaces": ["a", "b"], "policy": "random", "epp_port": 9002},
+    "config": {"kubernetes_namespaces": ["a", "b"], "policy": "random", "epp_port": 9002, "max_inflight": 9},
     "env": [{"name": "KV_ROUTER_LOG_LEVEL", "value": "debug"}],
     "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
     "serviceAccount": {"annotations": {"a": "b"}},
@@ -39,6 +39,26 @@ EVERYTHING: dict[str, Any] = {
 CHOICES: dict[str, dict[str, Any]] = {
     "default": {},
     "everything": EVERYTHING,
+    "secured": {
+        "config": {
+            "port": 9000,
+            "host": "::",
+            "tls_cert": "/tls/tls.crt",
+            "record": "/record",
+            "protect_metrics": "on",
+            "api_keys": "/tls/keys",
+        },
+        "podMonitor": {"enabled": True, "authorization": {"credentials": {"name": "key", "key": "of"}}},
+        "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]},
+        "extraVolumes": [
+            {"name": "tls", "secret": {"secretName": "tls"}},
+            {"name": "record", "persistentVolumeClaim": {"claimName": "record"}},
+        ],
+        "extraVolumeMounts": [
+            {"name": "tls", "mountPath": "/tls", "readOnly": True},
+            {"name": "record", "mountPath": "/record"},
+        ],
+    },
     "every namespace": {"config": {"kubernetes_namespaces": ["*"]}},
     "nothing": {
         "rbac": {"create": False},
@@ -60,6 +80,9 @@ POD_MONITOR = {
                     "port": {"type": "string"},
                     "path": {"pattern": "^/"},
                     "interval": {"pattern": "^[0-9]+s$"},
+                    "scheme": {"const": "https"},
+                    "tlsConfig": {"type": "object"},
+                    "authorization": {"type": "object", "required": ["credentials"]},
                 },
                 "additionalProperties": False,
             },
@@ -97,7 +120,7 @@ def test_the_component_of_the_autoscaler_takes_out_what_is_there() -> None:
     assert deployment["metadata"]["name"] == patch["target"]["name"]
     assert yaml.safe_load(patch["patch"]) == [{"op": "remove", "path": "/spec/replicas"}]
     assert "replicas" in deployment["spec"]
-    assert "replicas" not in kind(objects({"autoscaling": {"enabled": True}}), "Deployment")["spec"]
+    assert "replicas" not in kind(objects(PARTS["autoscaling"][1]), "Deployment")["spec"]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -126,7 +149,17 @@ def test_the_linter_of_charts_finds_no_error() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"config": {"prot": 1}}, {"config": {"port": "high"}}, {"replicas": "two"}, {"podmonitor": {}}],
+    [
+        {"config": {"prot": 1}},
+        {"config": {"port": "high"}},
+        {"replicas": "two"},
+        {"podmonitor": {}},
+        {"replicas": -3},
+        {"config": {"port": 0}},
+        {"image": {"repo": "x"}},
+        {"networkPolicy": {"apiServerPorts": [0]}},
+        {"config": {"protect_metrics": True}},
+    ],
 )
 def test_values_that_mean_nothing_are_refused_by_helm(values: dict[str, Any]) -> None:
     with pytest.raises(helm_python.HelmError):

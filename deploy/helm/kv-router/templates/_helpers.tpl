@@ -13,3 +13,15 @@ labels:
   {{- include "kv-router.selector" . | nindent 2 }}
   app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
+
+{{/* A probe of a path; where clients need certificates, which probes have none of, only of the port. */}}
+{{- define "kv-router.probe" -}}
+{{- $config := index . 1 }}
+{{- if $config.tls_client_ca -}}
+tcpSocket: {port: http}
+{{- else if $config.tls_cert -}}
+httpGet: {path: {{ index . 0 }}, port: http, scheme: HTTPS}
+{{- else -}}
+httpGet: {path: {{ index . 0 }}, port: http}
+{{- end }}
+{{- end }}
