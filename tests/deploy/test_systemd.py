@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from router.config import ALL_OPTIONS
 from router.layers import load
 from tests.deploy.programs import program
 
@@ -50,6 +51,28 @@ def test_it_is_well_shut_off(tmp_path: Path) -> None:
     found = re.search(r"Overall exposure level for kv-router\.service: ([0-9.]+)", ended.stdout)
     assert found is not None, ended.stderr
     assert float(found[1]) <= MOST_EXPOSED
+
+
+def test_it_is_started_anew_without_end() -> None:
+    section = UNIT.read_text().partition("[Service]")[0]
+    assert "StartLimitIntervalSec=0" in section.splitlines()
+
+
+def test_what_it_shows_of_credentials_is_a_unit_too(tmp_path: Path) -> None:
+    shown = re.sub(r"^#(?=[A-Z]\w+=)", "", UNIT.read_text(), flags=re.MULTILINE)
+    ended = analysed(tmp_path, shown, "verify", "--man=no")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    handed = set(re.findall(r"^LoadCredential=([\w.]+):", shown, re.MULTILINE))
+    used = dict(re.findall(r"(KV_ROUTER_\w+)=%d/([\w.]+)", shown))
+    assert set(used.values()) == handed
+    assert set(used) < {option.variable for option in ALL_OPTIONS}
+
+
+def test_the_page_hands_over_what_the_unit_does() -> None:
+    page = (UNIT.parents[2] / "docs" / "containers.md").read_text()
+    lines = re.findall(r"^LoadCredential=.*$", page, re.MULTILINE)
+    assert lines
+    assert all(f"#{line}" in UNIT.read_text().splitlines() for line in lines)
 
 
 def test_requests_under_way_have_their_time(tmp_path: Path) -> None:
