@@ -153,6 +153,10 @@ def test_a_time_that_is_left_out_is_the_routers_own() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        (
+            {"env": [{"name": "KV_ROUTER_TLS_CERT", "value": "/tls/tls.crt"}]},
+            "env: KV_ROUTER_TLS_CERT: expected config.tls_cert instead",
+        ),
         ({"config": {"host": "127.0.0.1"}}, "config.host: expected 0.0.0.0 or ::"),
         ({"config": {"port": 9002, "epp_port": 9002}}, "config.epp_port: expected another port"),
         ({"config": {"record": "/record"}}, "config.record: /record cannot be written to"),

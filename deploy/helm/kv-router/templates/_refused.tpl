@@ -4,6 +4,12 @@
 {{- $network := .Values.networkPolicy }}
 {{- $variables := list }}
 {{- range .Values.env }}{{ $variables = append $variables .name }}{{ end }}
+{{- range list "host" "port" "epp_port" "tls_cert" "tls_client_ca" }}
+  {{- $variable := printf "KV_ROUTER_%s" (upper .) }}
+  {{- if has $variable $variables }}
+    {{- fail (printf "env: %s: expected config.%s instead, which ports and probes are made of" $variable .) }}
+  {{- end }}
+{{- end }}
 {{- if not (has ($config.host | default "0.0.0.0") (list "0.0.0.0" "::")) }}
   {{- fail (printf "config.host: expected 0.0.0.0 or ::, where probes and the Service reach it, got %s" $config.host) }}
 {{- end }}
