@@ -3,7 +3,7 @@
 A worker that is drained takes no new requests and is otherwise looked after as before. One that is removed
 is drained first; what it still has to do may take so long, then it is cut, and nothing of it is left. One
 that is replaced, by another process or other settings behind the same URL, has the same time for its
-requests, but is out of sight at once.
+requests, but is out of sight at once; these count as the new one's until they have ended.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from router.errors import Busy
 from router.fleet.allowed import Confined
-from router.fleet.roster import release
+from router.fleet.roster import place_of, release
 from router.observe.logs import fields
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Membership:
         self._allowed = allowed
         self.drain_seconds = drain_seconds
         self._leaving: dict[str, _Leaving] = {}
-        self._retired: set[asyncio.Task[None]] = set()
+        self._retired: dict[asyncio.Task[None], Worker] = {}
 
     async def add(self, spec: WorkerSpec) -> Worker:
         """Take a worker in, if all of its addresses are allowed; it takes requests once it is up.
@@ -77,9 +77,9 @@ class Membership:
             await self._roster.retire(worker)
         finally:
             task = asyncio.ensure_future(self._release(worker))
-            self._retired.add(task)
-            task.add_done_callback(self._retired.discard)
-        return self._roster.enter(spec, confined)
+            self._retired[task] = worker
+            task.add_done_callback(self._retired.pop)
+        return self._roster.enter(spec, confined, loads=worker.loads)
 
     def drain(self, worker: Worker) -> None:
         """Send no more requests to a worker; those that it has go on."""
@@ -118,41 +118,56 @@ class Membership:
     async def close(self) -> None:
         """Give up what is under way: the fleet is being closed, with every worker in it."""
         tasks = [*(leaving.task for leaving in self._leaving.values()), *self._retired]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(tasks)
 
     async def _remove(self, worker: Worker, why: str) -> int:
         try:
             # Who had chosen the worker a moment ago has sent its request by the next turn of the loop.
             await asyncio.sleep(0)
             leaving = self._leaving[worker.url]
-            await _done(worker, leaving)
+            await self._done(worker, leaving)
             if leaving.kept:
                 raise Busy(f"the worker {worker.url} is wanted again", param="name")
             cut = worker.requests()
             await self._roster.leave(worker)
+            await _cancel(self._before(worker))
         finally:
             self._leaving.pop(worker.url, None)
         _say_removed(worker.url, why, cut)
         return cut
 
+    async def _done(self, worker: Worker, leaving: _Leaving) -> None:
+        """Return once a worker has nothing to do, its time is over, or it is to be kept."""
+        # Looking is cheaper than having each request tell that it has ended.
+        while self._is_busy(worker) and not leaving.is_over():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_busy(self, worker: Worker) -> bool:
+        """Whether a worker, or what was there before it, has anything to do."""
+        return worker.busy() or any(self._retired[task].upstream.busy for task in self._before(worker))
+
+    def _before(self, worker: Worker) -> list[asyncio.Task[None]]:
+        """Return the tasks that wait for what was there before a worker."""
+        place = place_of(worker.url)
+        return [task for task, old in self._retired.items() if place_of(old.url) == place]
+
     async def _release(self, worker: Worker) -> None:
+        """Let go of a worker that has been replaced, once what went over its connections has ended."""
         try:
             async with asyncio.timeout(self.drain_seconds):
-                while worker.busy() or worker.side.busy:  # noqa: ASYNC110 - see `_done`
+                while worker.upstream.busy or worker.side.busy:  # noqa: ASYNC110 - see `_done`
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
-            _log.warning("worker %s: %d requests to what was there before are cut", worker.url, worker.busy())
+            cut = worker.upstream.busy
+            _log.warning("worker %s: %d requests to what was there before are cut", worker.url, cut)
         finally:
             await release(worker)
 
 
-async def _done(worker: Worker, leaving: _Leaving) -> None:
-    """Return once a worker has nothing to do, its time is over, or it is to be kept."""
-    # Looking is cheaper than having each request tell that it has ended.
-    while worker.busy() and not leaving.is_over():  # noqa: ASYNC110 - see above
-        await asyncio.sleep(_LOOK_SECONDS)
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _say_removed(url: str, why: str, cut: int) -> None:

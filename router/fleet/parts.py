@@ -25,8 +25,11 @@ def _cursor(_view: View, **settings: Any) -> Cursor:
     return Cursor(**settings)
 
 
-def _load(_view: View) -> Load:
-    return Load()
+def _load(_view: View, earlier: Load | None) -> Load:
+    if earlier is None:
+        return Load()
+    earlier.forget_engine()
+    return earlier
 
 
 def _expired(_rank: Rank, _now: float) -> None:
@@ -41,6 +44,8 @@ def _ticked(_now: float, _workers: Iterable[Worker]) -> None:
 class Parts:
     """`view` is given the worker's URL and the rank's number, then as `View`; the next two the view.
 
+    `load` is also given that of a rank which this one replaces, if any: but for what the engine has said,
+    it goes on with it.
     `ticked` is called with the loop's time once doubts have been forgiven, about once a second; `expired`
     with it whenever a portion of a rank's predictions has been dropped.
     """
@@ -48,6 +53,6 @@ class Parts:
     index: Callable[..., Index] = Index
     view: Callable[..., View] = _view
     cursor: Callable[..., Cursor] = _cursor
-    load: Callable[[View], Load] = _load
+    load: Callable[[View, Load | None], Load] = _load
     ticked: Callable[[float, Iterable[Worker]], None] = _ticked
     expired: Callable[[Rank, float], None] = _expired

@@ -16,12 +16,13 @@ from router.proxy.origin import parse_origin
 from router.streams.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     import zmq
 
     from router.core.breaker import BreakerRules
     from router.core.index import Index
+    from router.core.ledger import Load
     from router.engines.description import Description
     from router.fleet.allowed import Confined
     from router.fleet.limits import ViewLimits
@@ -78,12 +79,17 @@ class Roster:
         for url in self.workers:
             self._supervise(url)
 
-    def enter(self, spec: WorkerSpec, confined: Confined | None = None) -> Worker:
-        """Take a worker in, one that is `confined` to addresses that were checked. Raises WorkerExists."""
+    def enter(
+        self, spec: WorkerSpec, confined: Confined | None = None, *, loads: Iterable[Load] = ()
+    ) -> Worker:
+        """Take a worker in, one that is `confined` to addresses that were checked. Raises WorkerExists.
+
+        `loads`: what is under way at the one that it replaces, by rank.
+        """
         place = place_of(spec.url)
         if place in self._places:
             raise WorkerExists(f"the worker {spec.url} is there already", param="url")
-        worker = self._worker(spec, confined.address if confined is not None else None)
+        worker = self._worker(spec, confined.address if confined is not None else None, loads)
         self.workers[spec.url] = self._places[place] = worker
         self._supervisors[spec.url] = Supervisor(
             worker, probe_seconds=self._probe_seconds, prepare=self._prepare, confined=confined
@@ -121,7 +127,7 @@ class Roster:
         for worker in list(self.workers.values()):
             await self.leave(worker)
 
-    def _worker(self, spec: WorkerSpec, address: str | None) -> Worker:
+    def _worker(self, spec: WorkerSpec, address: str | None, loads: Iterable[Load]) -> Worker:
         return Worker(
             spec,
             self._connect(spec.url, limits=self._upstream_limits, address=address),
@@ -134,6 +140,7 @@ class Roster:
             turns=self._turns,
             parts=self._parts,
             resets=self.resets,
+            loads=loads,
         )
 
     def _supervise(self, url: str) -> None:

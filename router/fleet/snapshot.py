@@ -43,7 +43,6 @@ def each_row(workers: Iterable[Worker], mode: Mode | None = None) -> Iterator[Wo
 def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
     said = worker.description
     tokens, tokens_why = mode(said.model, said.engine) if said and mode else (None, "")
-    loads = [rank.load for rank in worker.ranks]
     pairs = zip(worker.ranks, worker.streams, strict=True)
     state, why = worker.shown()
     return WorkerRow(
@@ -59,7 +58,7 @@ def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
         tokens=tokens,
         tokens_why=tokens_why,
         inflight_requests=worker.requests(),
-        inflight_tokens=sum(load.own_tokens for load in loads),
+        inflight_tokens=sum(load.own_tokens for load in worker.loads),
         answered=sum(rank.answered for rank in worker.ranks),
         prompt_tokens=sum(rank.prompt_tokens for rank in worker.ranks),
         cached_tokens=sum(rank.cached_tokens for rank in worker.ranks),

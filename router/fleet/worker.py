@@ -18,12 +18,13 @@ from router.observe.resets import note
 from router.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import zmq
 
     from router.core.breaker import BreakerRules
     from router.core.index import Index
+    from router.core.ledger import Load
     from router.core.view import View
     from router.engines.description import Description
     from router.fleet.limits import ViewLimits
@@ -62,6 +63,7 @@ class Worker:
     when the worker should be asked again who it is. `drained`: why the operator keeps requests away, "" when
     they do not. `controlled_at` is when a control call last changed its state, monotonic seconds; `clears`
     counts the control calls that have emptied its caches. `pins`: the headers that pin a request to a rank.
+    `loads`: what is under way there, by rank, begun with what the worker that it replaces still has.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Worker:
         turns: Turns,
         parts: Parts,
         resets: Resets,
+        loads: Iterable[Load] = (),
     ) -> None:
         self.spec = spec
         self.url = spec.url
@@ -87,6 +90,7 @@ class Worker:
         self.why = _NOT_ASKED
         self.description: Description | None = None
         self.ranks: list[Rank] = []
+        self.loads = list(loads)
         self.streams: list[Stream | None] = []
         self.pins: list[tuple[tuple[bytes, bytes], ...]] = []
         self.renew: Callable[[], None] = lambda: None
@@ -130,8 +134,8 @@ class Worker:
         return self.state, self.why
 
     def requests(self) -> int:
-        """Return how many requests of this process are under way there."""
-        return sum(rank.load.own_requests for rank in self.ranks)
+        """Return how many requests of this process are under way there, whoever it was when they came."""
+        return sum(load.own_requests for load in self.loads)
 
     def busy(self) -> bool:
         """Whether any request is, also one from before the worker became another."""
@@ -192,7 +196,9 @@ class Worker:
 
     def _rank(self, rank: int) -> Rank:
         view = self._view(rank)
-        return Rank(self.url, rank, view, self._parts.load(view), breaker=self.health.breaker, owner=self)
+        load = self._parts.load(view, self.loads[rank] if rank < len(self.loads) else None)
+        self.loads[rank : rank + 1] = [load]
+        return Rank(self.url, rank, view, load, breaker=self.health.breaker, owner=self)
 
     def _view(self, rank: int) -> View:
         said = self._described()

@@ -123,6 +123,12 @@ class Judge:
         self._numbers[rank] = entry.rank
 
     @_do.register
+    def _inherited(self, entry: entries.Inherited) -> None:
+        earlier = next((rank for rank, number in self._numbers.items() if number == entry.rank), None)
+        if earlier is not None:
+            self._ranks[entry.by].load = earlier.load
+
+    @_do.register
     def _gone(self, entry: entries.Gone) -> None:
         rank = self._ranks.pop(entry.rank, None)
         if rank is not None:

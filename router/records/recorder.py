@@ -154,10 +154,14 @@ class Recorder:
         assert isinstance(view, RecordedView)  # noqa: S101 - all are
         return RecordedCursor(view.tap, **settings)
 
-    def load(self, view: View) -> Load:
+    def load(self, view: View, earlier: Load | None) -> Load:
         """See `Parts.load`."""
         assert isinstance(view, RecordedView)  # noqa: S101 - all are
-        return RecordedLoad(tap=view.tap)
+        if earlier is None:
+            return RecordedLoad(tap=view.tap)
+        assert isinstance(earlier, RecordedLoad)  # noqa: S101 - all are
+        earlier.inherit(view.tap)
+        return earlier
 
     def ticked(self, now: float, workers: Iterable[Worker]) -> None:
         """See `Parts.ticked`; from time to time all views are written, to be compared in a re-run."""

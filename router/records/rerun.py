@@ -95,6 +95,12 @@ class Rerun:
         self._ranks.pop(entry.rank).rank.view.close()
 
     @_do.register
+    def _inherited(self, entry: entries.Inherited) -> None:
+        earlier = next((each for each in self._all if each.number == entry.rank), None)
+        if earlier is not None:  # else it left before the record begins
+            self._ranks[entry.by].rank.load = earlier.rank.load
+
+    @_do.register
     def _followed(self, entry: OfRank) -> None:
         self._ranks[entry.rank].take(entry)
 

@@ -199,6 +199,12 @@ class RecordedLoad(Load):
         self._put(entries.EngineAsked)
         Load.listen(self)
 
+    def inherit(self, tap: Tap) -> None:
+        """Be another rank's load from now on, with the requests that there are."""
+        self._put(entries.Inherited, tap.rank)
+        self.tap = tap
+        self.forget_engine()
+
     def _put(self, kind: type, *said: float) -> None:
         if self.tap is not None:
             self.tap.put(kind(self.tap.rank, *said))

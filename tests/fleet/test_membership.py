@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 
+from router.core.ledger import Ledger
 from router.errors import Busy, NotPermitted, UpstreamFailed, WorkerExists
 from router.fleet.allowed import Allowed
 from router.fleet.membership import Membership
@@ -162,6 +164,65 @@ async def test_the_last_line_about_a_worker_says_that_it_is_removed_why_and_what
         assert [line for line in log.lines if urls[1] in line][-1] == (
             f"worker {urls[1]}: removed (by the operator); requests cut, for their time was over: 1"
         )
+
+
+@asynccontextmanager
+async def replaced(slow: float) -> AsyncIterator[tuple[Membership, Worker, asyncio.Task[bytes]]]:
+    """Run a worker that has a request and then other settings."""
+    async with members() as (fleet, membership, urls):
+        await faults(urls[0], slow=slow)
+        old = fleet.workers[urls[0]]
+        under_way = asyncio.create_task(request(old))
+        await until(lambda: old.upstream.busy)
+        new = await membership.replace(old, parse_worker(f"{urls[0]},model=other"), None)
+        yield membership, new, under_way
+
+
+async def test_what_is_under_way_at_a_worker_that_was_replaced_counts_as_the_new_ones() -> None:
+    async with members() as (fleet, membership, urls):
+        worker = fleet.workers[urls[0]]
+        ticket = Ledger().open(worker.ranks[0].load, 40)
+        for model in ("other", "third"):
+            worker = await membership.replace(worker, parse_worker(f"{urls[0]},model={model}"), None)
+            (row,) = snapshot(fleet.workers.values())
+            assert (worker.ranks, row.inflight_requests, row.inflight_tokens) == ([], 1, 40)
+            await until(partial(getattr, worker, "ranks"))
+            (row,) = snapshot(fleet.workers.values())
+            assert (row.inflight_requests, row.inflight_tokens) == (1, 40)
+            assert worker.ranks[0].load.own_requests == 1
+        ticket.close()
+        assert (worker.requests(), worker.ranks[0].load.active_requests) == (0, 0)
+
+
+async def test_a_removal_waits_for_what_is_under_way_at_the_worker_that_was_there_before() -> None:
+    async with replaced(0.3) as (membership, new, under_way):
+        assert await membership.remove(new) == 0
+        assert under_way.done()
+        assert b"stand-in" in await under_way
+
+
+async def test_a_removal_counts_and_cuts_what_is_under_way_at_the_worker_that_was_there_before() -> None:
+    async with logged() as log, replaced(60.0) as (membership, new, under_way):
+        assert await membership.remove(new, 0.0) == 1
+        with pytest.raises(UpstreamFailed):
+            await under_way
+        assert [line for line in log.lines if new.url in line][-1] == (
+            f"worker {new.url}: removed (by the operator); requests cut, for their time was over: 1"
+        )
+
+
+async def test_what_a_replaced_worker_had_is_cut_after_the_time_of_a_removal_and_told() -> None:
+    async with logged() as log, members() as (fleet, membership, urls):
+        await faults(urls[0], slow=60.0)
+        old = fleet.workers[urls[0]]
+        under_way = [asyncio.create_task(request(old)) for _ in range(2)]
+        await until(lambda: old.upstream.busy == 2)
+        membership.drain_seconds = 0.0
+        new = await membership.replace(old, parse_worker(urls[0]), None)
+        ends = await asyncio.gather(*under_way, return_exceptions=True)
+        assert [type(end) for end in ends] == [UpstreamFailed, UpstreamFailed]
+        assert new.requests() == 0
+        assert f"worker {urls[0]}: 2 requests to what was there before are cut" in log.lines
 
 
 async def test_a_removal_goes_on_when_its_caller_has_gone() -> None:

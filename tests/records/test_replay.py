@@ -156,6 +156,21 @@ def test_what_others_say_of_the_load_counts(tmp_path: Path) -> None:
     assert found.differences == []
 
 
+def test_a_rank_goes_on_with_the_load_of_the_one_that_it_replaces(tmp_path: Path) -> None:
+    """A rank that has a request is replaced, which the view's row of the new one shows until its end."""
+    made = small()
+    over = next(at for at, entry in enumerate(made) if isinstance(entry, entries.Over))
+    loaded = msgspec.structs.replace(row(2, {}, None), state="", active_requests=1)
+    other = msgspec.structs.replace(ranked(2), worker="http://w1")
+    change: list[Entry] = [entries.Gone(1), other, entries.Inherited(1, 2), entries.EngineForgotten(2)]
+    change.append(entries.Views(2.2, [loaded], False))
+    rest = [entry for entry in made[over:] if isinstance(entry, entries.Over | entries.Ended)]
+    free = entries.Views(2.3, [msgspec.structs.replace(loaded, active_requests=0)], True)
+    write(tmp_path, *made[:over], *change, *rest, free)
+    (found,) = replay(str(tmp_path), ["kv"])
+    assert found.differences == []
+
+
 def test_policies_are_judged_on_the_same_traffic(tmp_path: Path) -> None:
     made = [*small()[:9], *more()]
     for request in range(20):

@@ -29,6 +29,7 @@ from router.records.entries.states import (
     EngineAsked,
     EngineForgotten,
     EngineSaid,
+    Inherited,
     PeersSaid,
     Row,
     Session,
@@ -63,6 +64,7 @@ Entry: TypeAlias = (
     | EngineSaid
     | EngineForgotten
     | EngineAsked
+    | Inherited
     | PeersSaid
     | Trusted
     | Ranked
@@ -117,6 +119,7 @@ __all__ = [
     "Forgot",
     "Gone",
     "Healed",
+    "Inherited",
     "Linked",
     "Live",
     "Opened",

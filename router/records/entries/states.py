@@ -74,6 +74,13 @@ class EngineAsked(msgspec.Struct, array_like=True, tag=34, gc=False):
     rank: int
 
 
+class Inherited(msgspec.Struct, array_like=True, tag=37, gc=False):
+    """Another rank, `by`, goes on with the load of this one, which it has replaced."""
+
+    rank: int
+    by: int
+
+
 class PeersSaid(msgspec.Struct, array_like=True, tag=35, gc=False):
     """What other processes and routers have on a rank, all together."""
 
