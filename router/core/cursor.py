@@ -171,6 +171,7 @@ class Cursor:
         if condition.unlinked or self._awaited.anything:
             return False
         order.position, order.last_ts, order.fresh = seq, batch.ts, False
+        order.heard.to = seq
         self._silence.batch(now)
         return True
 

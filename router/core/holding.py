@@ -23,6 +23,10 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
+    def has_begun(self, seq: int) -> bool:
+        """Say whether batches that wait begin with this one or before it."""
+        return bool(self._held) and self._held[0][0] <= seq
+
     def add(self, seq: int, batch: Batch, size: int) -> None:
         """Keep a batch of `size` bytes behind the others, if there is room."""
         if len(self._held) < self._batches and self._size + size <= self._bytes:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from router.core.heard import Heard
 from router.core.steps import Apply, AskReplay, Reset, Standing, State, Step
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Order:
     """`position` and `last_ts` are those of the last batch applied; `restarts` of the engine seen by it.
 
     `position` is None before the first, and -1 when the engine has said that nothing came before number 0.
-    `fresh`: the connection is a new one, perhaps to another process.
+    `fresh`: the connection is a new one, perhaps to another process. `heard` tells news from history.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Order:
         self.last_ts = 0.0
         self.fresh = False
         self.restarts = 0
+        self.heard = Heard()
         self._condition = condition
         self._held = held
         self._awaited = awaited
@@ -95,6 +97,8 @@ class Order:
                 self._condition.truncated = f"no history: {failure}"
             else:
                 self.position, self._condition.truncated = -1, ""
+        if self.position is not None and not failure:
+            self.heard.begin(self.position)
         return stuck
 
     def release(self, now: float, *, stuck: bool, failure: str) -> list[Step]:
@@ -180,7 +184,8 @@ class Order:
         if batch.clears:
             self._condition.make_whole()
             self._awaited.nothing()
-        steps: list[Step] = [Apply(batch)]
+        live = not self.replaying or self._held.has_begun(seq)
+        steps: list[Step] = [Apply(batch, past=not self.heard.take(seq, live=live))]
         if self._awaited.skips(replayed=self.replaying):
             self._counts.skipped += 1
             steps = []
@@ -220,6 +225,7 @@ class Order:
         """Another process counts anew: nothing of the old one is true any more."""
         self.restarts += 1
         self.position, self.last_ts, self.fresh = None, 0.0, False
+        self.heard.anew()
         self._condition.make_whole()
         self._awaited.nothing()
         steps: list[Step] = [Reset("restart")]

@@ -7,8 +7,8 @@ events settle it, and it dies with a reset of the view.
 
 What was predicted before a reset must not be entered after it. Every prediction carries the sender's clock;
 for a peer on the same machine that is our clock, for another its least delay so far makes it ours, which can
-make it look older, never newer by more than a fast message takes. A view whose count of resets is another
-one than when last looked at counts as reset now: later than it was.
+make it look older, never newer by more than a fast message takes. A view that has been emptied more often
+than when last looked at counts as reset now: later than it was.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Looked:
     """A view as last looked at, and the latest time at which it may have been reset."""
 
     view: View
-    resets: int
+    emptied: int
     since: float
 
 
@@ -153,11 +153,11 @@ class Peers:
 
     def _look(self, name: Name, rank: Rank, now: float) -> float:
         """Return the latest time at which a rank's view may have been reset."""
-        looked, resets = self._looked.get(name), rank.view.resets.total()
-        if looked is None and not resets:
+        looked, emptied = self._looked.get(name), rank.view.emptied
+        if looked is None and not emptied:
             looked = self._looked[name] = _Looked(rank.view, 0, -inf)
-        elif looked is None or looked.view is not rank.view or looked.resets != resets:
-            looked = self._looked[name] = _Looked(rank.view, resets, now)
+        elif looked is None or looked.view is not rank.view or looked.emptied != emptied:
+            looked = self._looked[name] = _Looked(rank.view, emptied, now)
         return looked.since
 
     def tick(self, ranks: Mapping[Name, Rank], now: float) -> list[str]:

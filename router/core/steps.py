@@ -32,9 +32,13 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply the batch to the view."""
+    """Apply the batch to the view.
+
+    `past`: it is no news, but from before the stream was heard, or told again. It resets nothing now.
+    """
 
     batch: Batch
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)

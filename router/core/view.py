@@ -32,7 +32,10 @@ _COUNTED = {Stored: "stored", Removed: "removed", Cleared: "cleared"}
 
 
 class View:
-    """One rank's blocks. `model` is the base model's served name, the first part of every namespace."""
+    """One rank's blocks. `model` is the base model's served name, the first part of every namespace.
+
+    `resets` counts by cause what has emptied it while it was looked at, `emptied` all of it.
+    """
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class View:
         self.predicted = Predicted(index, self.slot, ttl=predicted_ttl, bound=predicted_bound)
         self.orphans = Orphans(orphan_bound)
         self.resets: Counter[str] = Counter()
+        self.emptied = 0
         self.events: Counter[str] = Counter()
         self._names = Names(
             index.tree,
@@ -97,11 +101,11 @@ class View:
         """Return about how much the rank holds on its device, in tokens, with what is predicted."""
         return (self._stock.on_device() + len(self.predicted)) * (self.block_size or 1)
 
-    def apply(self, batch: Batch) -> None:
-        """Apply a batch's events in order. About 1 us a block."""
+    def apply(self, batch: Batch, *, past: bool = False) -> None:
+        """Apply a batch's events in order; a clear in a `past` one is not counted. About 1 us a block."""
         if batch.undecodable:
             self.events["undecodable"] += batch.undecodable
-        events = self._since_clear(batch.events) if batch.clears else batch.events
+        events = self._since_clear(batch.events, past=past) if batch.clears else batch.events
         self._stock.ts = batch.ts
         left = _AT_ONCE
         for event in cast("list[Stored | Removed]", events):
@@ -115,12 +119,12 @@ class View:
         if self._backlog:
             self._continue(left)
 
-    def _since_clear(self, events: Sequence[Event]) -> Sequence[Event]:
+    def _since_clear(self, events: Sequence[Event], *, past: bool) -> Sequence[Event]:
         """Forget everything; return what came after the last clear."""
         after = 1 + max(at for at, event in enumerate(events) if type(event) is Cleared)
         for event in events[:after]:
             self.events[_COUNTED[type(event)]] += 1
-        self.reset("all_blocks_cleared")
+        self.reset("all_blocks_cleared", past=past)
         return events[after:]
 
     @property
@@ -205,11 +209,16 @@ class View:
         """Somebody asks for a prefix that is known (`Crowds.note`)."""
         self._index.crowds.note(prefix, now)
 
-    def reset(self, cause: str) -> None:
-        """Forget every block of every tier, predicted ones too, in O(1); the cause is counted."""
-        self.resets[cause] += 1
-        if self._on_reset is not None:
-            self._on_reset(cause)
+    def reset(self, cause: str, *, past: bool = False) -> None:
+        """Forget every block of every tier, predicted ones too, in O(1).
+
+        The cause is counted and told, unless it is `past`: read in a history, long after it happened.
+        """
+        self.emptied += 1
+        if not past:
+            self.resets[cause] += 1
+            if self._on_reset is not None:
+                self._on_reset(cause)
         if self._stock.untouched and not self.predicted:
             # Nothing to sweep: an engine that clears again and again takes no slot after slot.
             self.predicted.surrender(self.slot)

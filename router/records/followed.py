@@ -7,7 +7,6 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core.cursor import Cursor
-from router.core.events import Batch
 from router.core.steps import Apply, Reset, Step
 from router.records import entries
 from router.records.revived import batch_of
@@ -51,7 +50,7 @@ class Followed:
         self.peak = self.batches = 0
         self._differences = differences
         self._cursor: Cursor | None = None
-        self._pending: deque[Batch | Reset] = deque()
+        self._pending: deque[Apply | Reset] = deque()
 
     @property
     def name(self) -> str:
@@ -92,7 +91,7 @@ class Followed:
         if not entry.at_once:
             self._wait(cursor.live(entry.seq, batch, entry.now, entry.size))
         elif cursor.follows(entry.seq, batch, entry.now):
-            self._apply(batch)
+            self._apply(Apply(batch))
         else:
             self._differences.differ(f"batch {entry.seq} of {self.name}", "the next one", "another one")
             self._wait(cursor.live(entry.seq, batch, entry.now, entry.size))
@@ -153,9 +152,7 @@ class Followed:
 
     def _wait(self, steps: list[Step]) -> None:
         for step in steps:
-            if isinstance(step, Apply):
-                self._pending.append(step.batch)
-            elif isinstance(step, Reset):
+            if isinstance(step, Apply | Reset):
                 self._pending.append(step)
 
     @take.register
@@ -164,14 +161,14 @@ class Followed:
         pending = self._pending
         while pending:
             step = pending.popleft()
-            if isinstance(step, Batch) and step.ts == entry.ts:
+            if isinstance(step, Apply) and step.batch.ts == entry.ts:
                 self._apply(step)
                 return
         self._differences.differ(f"batch of {entry.ts} of {self.name}", "applied", "not there")
 
-    def _apply(self, batch: Batch) -> None:
+    def _apply(self, step: Apply) -> None:
         try:
-            self.rank.view.apply(batch)
+            self.rank.view.apply(step.batch, past=step.past)
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return  # as it did then: a reset for this cause comes next
         self.peak = max(self.peak, *self.rank.view.blocks().values(), 0)

@@ -66,7 +66,7 @@ class RecordedView(View):
         self._inside = False
         super().__init__(index, model, **settings)
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: Batch, *, past: bool = False) -> None:
         """See `View.apply`."""
         if self.tap.at_once:
             self.tap.at_once = False
@@ -74,7 +74,7 @@ class RecordedView(View):
             self.tap.put(entries.Applied(self.tap.rank, batch.ts))
         self._inside = True
         try:
-            super().apply(batch)
+            super().apply(batch, past=past)
         finally:
             self._inside = False
 
@@ -86,11 +86,11 @@ class RecordedView(View):
         finally:
             self._inside = False
 
-    def reset(self, cause: str) -> None:
+    def reset(self, cause: str, *, past: bool = False) -> None:
         """See `View.reset`."""
         if not self._inside:
             self.tap.put(entries.Reset(time.monotonic(), self.tap.rank, cause))
-        super().reset(cause)
+        super().reset(cause, past=past)
 
     def close(self) -> None:
         """See `View.close`."""

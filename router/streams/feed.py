@@ -11,13 +11,13 @@ from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from router.core.events import Batch
-from router.core.steps import Reset
+from router.core.steps import Apply, Reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from router.core.counts import StreamCounts
+    from router.core.events import Batch
     from router.core.view import View
     from router.streams.notes import Notes
     from router.streams.turns import Turns
@@ -50,11 +50,11 @@ class Feed:
         self._hold = hold
         self._on_restart = on_restart
         self._on_fault = on_fault
-        self._pending: deque[Batch | Reset] = deque()
+        self._pending: deque[Apply | Reset] = deque()
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
-    def add(self, step: Batch | Reset) -> None:
+    def add(self, step: Apply | Reset) -> None:
         """Have a step wait behind the others, until `go`."""
         self._pending.append(step)
 
@@ -64,8 +64,11 @@ class Feed:
             self._drain()
 
     def at_once(self, batch: Batch) -> None:
-        """Apply a batch that nothing waits before."""
-        self._apply(batch)
+        """Apply a batch that nothing waits before, and that clears nothing."""
+        try:
+            self._view.apply(batch)
+        except Exception:  # noqa: BLE001 - see `_failed`
+            self._failed()
         if self._view.busy:
             self._drain()
 
@@ -75,7 +78,8 @@ class Feed:
 
     def drop_until_clear(self) -> bool:
         """Drop what waits before the last clear that waits; say whether there is one."""
-        clears = [at for at, step in enumerate(self._pending) if isinstance(step, Batch) and step.clears]
+        steps = enumerate(self._pending)
+        clears = [at for at, step in steps if isinstance(step, Apply) and step.batch.clears]
         for _ in range(clears[-1] if clears else 0):
             self._pending.popleft()
         return bool(clears)
@@ -92,7 +96,7 @@ class Feed:
         pending, view = self._pending, self._view
         until = self._turns.end()
         while pending and not view.busy and perf_counter() <= until:
-            self._apply(pending.popleft())
+            self._do(pending.popleft())
         if view.busy:
             self.waits = True
             self._loop.call_later(_BUSY_SECONDS, self._drain)
@@ -101,20 +105,27 @@ class Feed:
             self._turns.later(self._drain)
         self._hold(self.waits)
 
-    def _apply(self, step: Batch | Reset) -> None:
+    def _do(self, step: Apply | Reset) -> None:
         try:
             if isinstance(step, Reset):
                 self._reset(step.cause)
             else:
-                if step.clears:
-                    self._counts.clears += 1
-                    self._notes.was_reset("all_blocks_cleared")
-                self._view.apply(step)
-        except Exception:  # noqa: BLE001 - see below
-            # Whatever an engine sends, the stream goes on; what the batch has said is not known any more.
-            self._notes.failed()
-            self._view.reset("fault")
-            self._on_fault()
+                self._apply(step.batch, past=step.past)
+        except Exception:  # noqa: BLE001 - see `_failed`
+            self._failed()
+
+    def _failed(self) -> None:
+        """Whatever an engine sends, the stream goes on; what the batch has said is not known any more."""
+        self._notes.failed()
+        self._view.reset("fault")
+        self._on_fault()
+
+    def _apply(self, batch: Batch, *, past: bool) -> None:
+        if batch.clears:
+            self._counts.clears += 1
+            if not past:
+                self._notes.was_reset("all_blocks_cleared")
+        self._view.apply(batch, past=past)
 
     def _reset(self, cause: str) -> None:
         self._notes.was_reset(cause)

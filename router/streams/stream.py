@@ -201,7 +201,7 @@ class Stream:
         for step in steps:
             if type(step) is Apply:
                 self.counts.batches += 1
-                self._feed.add(step.batch)
+                self._feed.add(step)
             elif type(step) is Reset:
                 self._feed.add(step)
             elif type(step) is AskReplay:

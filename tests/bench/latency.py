@@ -44,9 +44,9 @@ class Timed(View):
 
     lags: list[float]
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: Batch, *, past: bool = False) -> None:
         """Apply, then look at the clock."""
-        super().apply(batch)
+        super().apply(batch, past=past)
         self.lags.append(time.time() - batch.ts)
 
 

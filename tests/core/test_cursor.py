@@ -24,11 +24,13 @@ class Log:
     applied: list[float] = field(default_factory=list)
     resets: list[str] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
+    news: list[float] = field(default_factory=list)
 
     def take(self, steps: list[Step]) -> None:
         for step in steps:
             if isinstance(step, Apply):
                 self.applied.append(step.batch.ts)
+                self.news += [] if step.past else [step.batch.ts]
             elif isinstance(step, Reset):
                 self.resets.append(step.cause)
                 self.applied.clear()
@@ -65,6 +67,64 @@ def test_the_history_is_asked_for_on_connect_and_applied_before_live_batches() -
     log.take(cursor.live(3, batch(4.0), 0.0))
     assert log.applied == [1.0, 2.0, 3.0, 4.0]
     assert (cursor.state, cursor.why) == (State.LIVE, "")
+
+
+def test_a_history_is_no_news_but_what_came_while_it_was_read_and_after_it_is() -> None:
+    cursor, log = connected()
+    log.take(cursor.live(2, batch(3.0), 0.0))
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    for seq in range(3):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    log.take(cursor.live(4, batch(5.0, Cleared()), 0.0))
+    assert (log.applied, log.news) == ([1.0, 2.0, 3.0, 4.0, 5.0], [3.0, 4.0, 5.0])
+
+
+def test_without_a_history_everything_is_news() -> None:
+    for can_replay in (True, False):
+        cursor, log = connected(can_replay=can_replay)
+        log.take(cursor.replay_ended(0.0, "no answer"))
+        log.take(cursor.live(7, batch(8.0), 0.0))
+        assert log.news == [8.0]
+
+
+def test_what_a_gap_had_missed_is_news_once_and_what_a_rebuild_tells_again_is_not() -> None:
+    cursor, log = live_at(1)
+    log.take(cursor.live(4, batch(5.0), 0.0))
+    for seq in (1, 2, 3, 4):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert cursor.follows(5, batch(6.0), 0.0)
+    assert log.news == [3.0, 4.0, 5.0]
+    for _ in range(2):
+        log.take(cursor.distrust(0.0))
+        for seq in range(7):
+            log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+        log.take(cursor.replay_ended(0.0))
+    assert (log.applied[-1], log.news) == (7.0, [3.0, 4.0, 5.0, 7.0])
+
+
+def test_what_was_lost_is_news_when_a_rebuild_brings_it_at_last() -> None:
+    cursor, log = live_at(1)
+    log.take(cursor.live(5, batch(6.0), 0.0))
+    log.take(cursor.replay_ended(0.0, "no answer"))
+    assert (cursor.state, log.news) == (State.DEGRADED, [6.0])
+    for _ in range(2):
+        cursor.damaged("a fault", 0.0)
+        log.take(cursor.heal(0.0))
+        for seq in range(6):
+            log.take(cursor.replayed(seq, batch(seq + 1.0), 0.0))
+        log.take(cursor.replay_ended(0.0))
+        assert log.news == [6.0, 3.0, 4.0, 5.0]
+
+
+def test_of_another_process_all_is_news() -> None:
+    cursor, log = live_at(3)
+    log.take(cursor.live(1, batch(50.0), 0.0))
+    for seq in (0, 1):
+        log.take(cursor.replayed(seq, batch(seq + 49.0), 0.0))
+    log.take(cursor.replay_ended(0.0))
+    assert (log.resets, log.news) == (["restart"], [49.0, 50.0])
 
 
 def test_without_replay_the_view_begins_with_the_first_batch_and_says_so() -> None:

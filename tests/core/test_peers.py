@@ -208,15 +208,16 @@ def test_a_long_prompt_is_told_in_pieces_and_reaches_as_far() -> None:
     assert here.reach(range(160_000)) == 0
 
 
+@pytest.mark.parametrize("past", [True, False])
 @pytest.mark.parametrize("same_clock", [True, False])
-def test_what_was_predicted_before_a_reset_is_not_believed_after_it(same_clock: bool) -> None:
+def test_what_was_predicted_before_a_reset_is_not_believed_after_it(same_clock: bool, past: bool) -> None:
     here, there = Side("a"), Side("b")
     here.hear(there.round(), same_clock=same_clock)
     here.tick()
     there.predict(range(40))
     there.telling.accounts.open(there.first.load, 40)
     late = there.changes()
-    here.first.view.reset("all_blocks_cleared")
+    here.first.view.reset("all_blocks_cleared", past=past)
     here.hear(late, same_clock=same_clock)
     assert here.reach(range(40)) == 0
 

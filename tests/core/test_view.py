@@ -82,6 +82,16 @@ def test_a_cleared_rank_holds_nothing_in_any_tier_predicted_ones_too() -> None:
     assert f.view.resets == {"all_blocks_cleared": 1}
 
 
+def test_a_clear_of_the_past_empties_the_view_and_is_neither_counted_nor_told() -> None:
+    told: list[str] = []
+    f = Fixture(on_reset=told.append)
+    f.apply(stored([10], A))
+    f.view.apply(batch(Cleared()), past=True)
+    assert (f.overlap(A + END), f.view.emptied, f.view.resets, told) == (0, 1, {}, [])
+    f.apply(Cleared())
+    assert (f.view.emptied, told) == (2, ["all_blocks_cleared"])
+
+
 def test_events_after_a_clear_in_the_same_batch_count() -> None:
     f = Fixture()
     f.apply(stored([10], A), Cleared(), stored([20], B))

@@ -147,6 +147,30 @@ async def test_a_clear_empties_the_view_when_it_arrives() -> None:
         assert view.resets == {"all_blocks_cleared": 1}
 
 
+async def test_clears_of_the_history_empty_the_view_and_are_no_resets_of_now(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "router.streams")
+    async with rig() as one:
+        for _ in range(3):
+            one.publisher.send(encoded(stored(1), CLEARED, stored(2)))
+        stream, view = one.listen()
+        await until(lambda: stream.state is State.LIVE)
+        assert (held(view), view.emptied, stream.counts.clears) == (1, 3, 3)
+        await one.flow(stream)
+        one.publisher.send(encoded(CLEARED, stored(3)))
+        await until(lambda: view.emptied == 4)
+        stream.damaged("a fault")
+        stream.heal()
+        await until(lambda: stream.state is State.LIVE)
+        assert (held(view), view.emptied) == (1, 9)
+        assert view.resets == {"all_blocks_cleared": 1, "rebuild": 1}
+        assert [line for line in caplog.messages if "reset" in line] == [
+            "test: view reset (all_blocks_cleared)",
+            "test: view reset (rebuild)",
+        ]
+
+
 async def test_a_lost_batch_is_fetched() -> None:
     async with rig() as one:
         stream, view = one.listen()
@@ -304,7 +328,7 @@ async def test_a_batch_that_cannot_be_applied_costs_the_view_and_not_the_stream(
         stream, view = one.listen()
         await until(lambda: held(view) == 1)
         await one.flow(stream)
-        view.apply = refusing(view.apply)  # type: ignore[assignment,method-assign]  # a fault in our code
+        view.apply = refusing(view.apply)  # type: ignore[method-assign]  # a fault in our code
         one.publisher.send(encoded(stored(2), CLEARED))
         await until(lambda: held(view) == 0, "the view to be emptied")
         assert (stream.state, stream.cursor.why) == (State.DEGRADED, "a batch could not be applied")
@@ -312,13 +336,13 @@ async def test_a_batch_that_cannot_be_applied_costs_the_view_and_not_the_stream(
         await until(lambda: stream.state is State.LIVE and held(view) == 1)
 
 
-def refusing(apply: Callable[[Batch], None]) -> Callable[[Batch], None]:
+def refusing(apply: Callable[..., None]) -> Callable[..., None]:
     """Return an `apply` that fails at the store of block 2."""
 
-    def apply_batch(batch: Batch) -> None:
+    def apply_batch(batch: Batch, **how: bool) -> None:
         if any(isinstance(event, Stored) and event.hashes == [2] for event in batch.events):
             raise RuntimeError("a fault in our code")
-        apply(batch)
+        apply(batch, **how)
 
     return apply_batch
 

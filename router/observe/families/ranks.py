@@ -173,7 +173,7 @@ RANKS = (
         "resets",
         "resets",
         (*RANK, "cause"),
-        "Times a view was emptied",
+        "Times a view was emptied, but not by clears that a history tells of earlier times, or again",
         by_rank_and(lambda row: row.resets),
         merge="max",
     ),
