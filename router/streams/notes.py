@@ -31,7 +31,7 @@ class Notes:
         self.unused = self.topic = ""
         self._labels = labels
         self._bucket, self._states = Bucket(_A_SECOND, _LINES), Bucket(_A_SECOND, _LINES)
-        self._left_out = 0
+        self._untold, self._cause = 0, ""
         self._restarts: deque[float] = deque(maxlen=_RESTARTS)
 
     @property
@@ -55,13 +55,17 @@ class Notes:
         """The view is emptied."""
         if cause == "restart":
             self._restarts.append(time.monotonic())
-        if self._bucket.take(1, time.monotonic()):
-            self._left_out += 1
+        self._untold, self._cause = self._untold + 1, cause
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Tell of the last reset, if that is still to be told and there is room, and how many had none."""
+        if not self._untold or self._bucket.take(1, time.monotonic()):
             return
-        more = f"; {self._left_out} lines about it were left out" if self._left_out else ""
-        self._left_out = 0
-        said = fields("view_reset", **self._labels, cause=cause)
-        _log.info("%s: view reset (%s)%s", self.name, cause, more, extra=said)
+        left_out, self._untold = self._untold - 1, 0
+        more = f"; {left_out} lines about it were left out" if left_out else ""
+        said = fields("view_reset", **self._labels, cause=self._cause, left_out=left_out)
+        _log.info("%s: view reset (%s)%s", self.name, self._cause, more, extra=said)
 
     def became(self, state: State, why: str) -> bool:
         """The stream's state is another one; say whether there was room for the line."""

@@ -134,7 +134,8 @@ class Stream:
         self._show()
 
     def heal(self) -> None:
-        """Try to make a degraded view whole; called now and then."""
+        """Try to make a degraded view whole, and tell what the log had no room for; called now and then."""
+        self._notes.catch_up()
         self._carry_out(self.cursor.heal(time.monotonic()))
 
     def _opened(self) -> None:

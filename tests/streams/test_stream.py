@@ -297,6 +297,27 @@ async def test_a_view_that_is_cleared_again_and_again_does_not_fill_the_log(
         one.publisher.send(encoded(CLEARED))
 
 
+async def test_the_resets_that_the_log_had_no_room_for_are_told_though_no_other_comes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "router.streams")
+    monkeypatch.setattr("router.streams.notes._A_SECOND", 5.0)
+    async with rig(replay_port=None) as one:
+        stream, view = one.listen()
+        await one.flow(stream)
+        for block in range(500):
+            one.publisher.send(encoded(CLEARED, stored(block)))
+        await until(lambda: view.resets["all_blocks_cleared"] == 500)
+
+        def resets() -> list[int]:
+            stream.heal()
+            told = [record for record in caplog.records if "view reset" in record.message]
+            return [record.fields["left_out"] for record in told]  # type: ignore[attr-defined]  # an extra
+
+        await until(lambda: len(resets()) + sum(resets()) == 500, "all to be told")
+        assert len(resets()) < 100
+
+
 async def test_only_the_topic_that_was_subscribed_to_arrives() -> None:
     async with rig(topic="kv") as one:
         other, _ = one.listen(replace(one.source, topic="other", replay=None))
