@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -24,7 +25,11 @@ def main() -> int:
     build(MODELS)
     options = ["--verbose", f"--timeout={_MOST_SECONDS}", *sys.argv[1:]]
     command = [sys.executable, "-m", "pytest", "tests/engines_real", *options]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    with subprocess.Popen(command, cwd=ROOT) as suite:
+        # The suite hears of Ctrl-C itself; either way it is to stop its engines before this ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: suite.send_signal(signal.SIGINT))
+        return suite.wait()
 
 
 if __name__ == "__main__":

@@ -90,6 +90,11 @@ async def claims(client: httpx2.AsyncClient, body: dict[str, Any]) -> dict[tuple
     }
 
 
+async def are_claimed(client: httpx2.AsyncClient, body: dict[str, Any], tokens: int) -> bool:
+    """Whether the router believes that some rank has so many tokens of a prompt cached."""
+    return max((await claims(client, body)).values()) == tokens
+
+
 async def store(url: str, prompts: Sequence[list[int]], rank: int = 0, answer: int = 2) -> list[list[int]]:
     """Have a rank of an engine compute prompts, all at once, without the router: as other clients do.
 

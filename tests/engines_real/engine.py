@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from tests.engines_real.environment import HOME
@@ -95,6 +97,10 @@ class Engine:
     @classmethod
     def start(cls, plan: Plan) -> Engine:
         """Start it; it takes a minute or more until it is `up`."""
+        for port in (plan.port, *range(plan.events, plan.events + plan.ranks)):
+            assert _is_free(port), (
+                f"port {port} is taken: stop who listens there, perhaps an engine of another run"
+            )
         LOGS.mkdir(exist_ok=True)
         log = LOGS / f"{plan.name}.log"
         environment = {**os.environ, **_ENVIRONMENT, **dict(plan.environment)}
@@ -107,14 +113,14 @@ class Engine:
     def wait(self) -> None:
         """Wait until it is up; fails with the end of its log if it never is."""
         end = time.monotonic() + _BOOT_SECONDS
-        while not self.healthy():
-            dead = self.process.poll() is not None or time.monotonic() > end
-            assert not dead, f"{self.plan.name} did not start: {self.log.read_text()[-3000:]}"
+        while not (alive := self.process.poll() is None) or not self.healthy():
+            assert alive, f"{self.plan.name} has ended: {self.log.read_text()[-3000:]}"
+            assert time.monotonic() < end, f"{self.plan.name} did not start: {self.log.read_text()[-3000:]}"
             time.sleep(0.5)
 
     def healthy(self) -> bool:
         """Whether it answers."""
-        with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+        with suppress(urllib.error.URLError, HTTPException, ConnectionError, TimeoutError):
             return bool(urllib.request.urlopen(f"{self.url}/health", timeout=5).status == 200)
         return False
 
@@ -136,6 +142,11 @@ class Engine:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @dataclass(slots=True)

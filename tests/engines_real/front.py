@@ -18,20 +18,22 @@ KEY = "a-key-of-sixteen-characters"
 BEARER = {"authorization": f"Bearer {KEY}"}
 # Engines and router share two cores: the tests' own twenty probes a second would take one of them.
 _OPTIONS = ("--probe-seconds", "0.5", "--admin-key", KEY, "--allow-policy-header", "on")
+_NO_PREDICTIONS = ("--predicted-ttl-seconds", "0")
 # To read a real tokenizer, beside engines that have just started.
 _JOIN_SECONDS = 180.0
 
 
 @asynccontextmanager
 async def routing(
-    workers: Sequence[str], *options: str, history: bool = True
+    workers: Sequence[str], *options: str, history: bool = True, predicts: bool = True
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """Run the router in front of workers, all of them joined; yields a client of it.
 
-    `history`: the engines keep one, and it has been read.
+    `history`: the engines keep one, and it has been read. `predicts`: what has been sent to a worker
+    counts as held there before it says so; without, all that is claimed has been heard.
     """
     async with (
-        router(workers, *_OPTIONS, *options) as front,
+        router(workers, *_OPTIONS, *options, *([] if predicts else _NO_PREDICTIONS)) as front,
         calling(front.url) as client,
     ):
         await joined(client, len(workers), _JOIN_SECONDS)

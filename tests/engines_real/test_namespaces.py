@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.engines_real.asking import ask, calling, usable
+from tests.engines_real.asking import are_claimed, ask, calling, usable
 from tests.engines_real.engine import MODELS
 from tests.engines_real.front import routing
 from tests.engines_real.listener import listening
@@ -38,10 +39,11 @@ async def test_one_prompt_under_every_salt_and_adapter_is_as_many_prompts(
         {"model": model} | ({"cache_salt": salt} if salt else {})
         for model, salt in product((NAME, ADAPTER), ("", "tenant-a", "tenant-b"))
     ]
-    async with listening(engine.plan.events) as heard, routing([engine.url]) as client:
-        for space in spaces:
-            first = await ask(client, space | {"prompt": prompt})
-            again = await ask(client, space | {"prompt": prompt})
+    async with listening(engine.plan.events) as heard, routing([engine.url], predicts=False) as client:
+        for body in (space | {"prompt": prompt} for space in spaces):
+            first = await ask(client, body)
+            await until_awaited(partial(are_claimed, client, body, usable(_TOKENS)))
+            again = await ask(client, body)
             assert (first.overlap, first.cached) == (0, 0)
             assert again.overlap == again.cached == usable(_TOKENS)
     named = [block for event in heard.events("BlockStored") for block in event["block_hashes"]]
@@ -56,14 +58,16 @@ async def test_an_adapter_that_is_loaded_while_the_engine_runs_has_a_cache_of_it
     engine, prompt = pair[0], drawn(Random("late"), _TOKENS)
     body, adapter = {"model": _LATE, "prompt": prompt}, {"lora_name": _LATE}
     async with (
-        routing([engine.url]) as client,
+        routing([engine.url], predicts=False) as client,
         calling(engine.url) as direct,
     ):
         await ask(client, {"prompt": prompt})
         path = {"lora_path": str(MODELS / "adapter")}
         assert (await direct.post("/v1/load_lora_adapter", json=adapter | path)).status_code == 200
         await until_awaited(lambda: _served(client))
-        first, again = await ask(client, body), await ask(client, body)
+        first = await ask(client, body)
+        await until_awaited(partial(are_claimed, client, body, usable(_TOKENS)))
+        again = await ask(client, body)
         assert (await direct.post("/v1/unload_lora_adapter", json=adapter)).status_code == 200
         await until_awaited(lambda: _not_served(client))
     assert (first.overlap, first.cached) == (0, 0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.engines_real.asking import ask, claims, store, usable
+from tests.engines_real.asking import are_claimed, ask, claims, store, usable
 from tests.engines_real.engine import BLOCK_SIZE
 from tests.engines_real.front import routing
 from tests.engines_real.listener import listening
@@ -67,15 +68,18 @@ async def test_a_block_that_is_there_several_times_is_held_until_its_last_copy_i
     start = drawn(chance, BLOCK_SIZE // 2)
     seen: list[int] = []
     async with listening(RANKS.events) as heard, routing([ranks.url], history=False) as client:
-        filled = [(await store(ranks.url, [start], answer=BLOCK_SIZE))[0] for _ in range(_COPIES)]
+        filled = []
+        for _ in range(_COPIES):
+            filled += await store(ranks.url, [start], answer=BLOCK_SIZE)
+            await store(ranks.url, [drawn(chance, _TOKENS)])  # so that they are not evicted together
         assert filled == [filled[0]] * _COPIES
         prompt = start + filled[0]
         while not seen or seen[-1]:
             await until_awaited(lambda: _agrees(client, heard, prompt))
             seen.append(_copies(heard, prompt))
-            await store(ranks.url, [drawn(chance, _TOKENS)])
-    measured(f"{max(seen)} copies, claimed until the last was evicted")
-    assert max(seen) == _COPIES
+            await store(ranks.url, [drawn(chance, BLOCK_SIZE)])
+    measured(f"{max(seen)} copies, claimed with the last one, too")
+    assert set(seen) == set(range(_COPIES + 1))
 
 
 async def test_a_request_that_reports_its_hits_tells_a_router_without_history_what_is_held(
@@ -85,10 +89,13 @@ async def test_a_request_that_reports_its_hits_tells_a_router_without_history_wh
     body = {"prompt": prompt}
     for rank in range(RANKS.ranks):
         await store(ranks.url, [prompt], rank)
-    async with routing([ranks.url], history=False) as client:
+    async with routing([ranks.url], history=False, predicts=False) as client:
+        silent = await ask(client, body)
+        assert (silent.overlap, silent.cached) == (0, usable(_TOKENS))
         assert set((await claims(client, body)).values()) == {0}
         told = await ask(client, body | {"vllm_xargs": {"kv_cache_report_mode": "full"}})
         assert (told.overlap, told.cached) == (0, usable(_TOKENS))
+        await until_awaited(partial(are_claimed, client, body, usable(_TOKENS)))
         claimed = await claims(client, body)
         assert claimed.pop((ranks.url, told.rank)) == usable(_TOKENS)
         assert set(claimed.values()) == {0}
