@@ -96,7 +96,7 @@ class Edge:
         if handler is None:
             if is_other(path):
                 return self._other
-            if not self._controls(path):
+            if path != WATCH and not self._controls(path):
                 return partial(self._lost, path)
         return handler
 

@@ -11,9 +11,12 @@ import termios
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import httpx2
+
 from tests.commands.running import command, environment
+from tests.e2e.asking import rows
 from tests.e2e.processes import both
-from tests.waiting import until
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -116,6 +119,13 @@ async def test_without_a_router_at_first_it_ends_with_one_line() -> None:
 async def test_a_pipe_gets_plain_text_one_picture_or_all_until_the_router_ends() -> None:
     async with both(count=2) as (workers, front, client):
         await client.post("/v1/completions", json=PROMPT)
+        async with httpx2.AsyncClient() as direct:
+            await direct.post(f"{workers.workers[0]['url']}/flush_cache")
+
+        async def emptied() -> bool:
+            return any(sum(one["ranks"][0]["resets"].values()) for one in (await rows(client)).values())
+
+        await until_awaited(emptied, "a reset")
         ended = await command("top", "--once", "--url", front.url)
         assert (ended.code, ended.err) == (0, "")
         assert "\x1b" not in ended.out

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from router.core.ledger import Ledger
-from router.errors import Busy, NotPermitted, UpstreamFailed, WorkerExists
+from router.errors import Busy, NotPermitted, WorkerExists, WorkerRemoved
 from router.fleet.allowed import Allowed
 from router.fleet.membership import Membership
 from router.fleet.snapshot import snapshot
@@ -143,7 +143,7 @@ async def test_what_takes_too_long_is_cut_and_a_second_call_can_shorten_the_time
             await membership.add(parse_worker(urls[0]))
         assert await membership.remove(worker, 0.0) == 1
         assert await patient == 1
-        with pytest.raises(UpstreamFailed):
+        with pytest.raises(WorkerRemoved):
             await under_way
 
 
@@ -155,7 +155,7 @@ async def test_the_last_line_about_a_worker_says_that_it_is_removed_why_and_what
         under_way = asyncio.create_task(request(busy))
         await until(lambda: busy.upstream.busy)
         await membership.remove(busy, 0.0)
-        with pytest.raises(UpstreamFailed):
+        with pytest.raises(WorkerRemoved):
             await under_way
         assert [line for line in log.lines if urls[0] in line][-2:] == [
             f"worker {urls[0]}: draining (it is being removed: no source names it any more, pod a)",
@@ -204,7 +204,7 @@ async def test_a_removal_waits_for_what_is_under_way_at_the_worker_that_was_ther
 async def test_a_removal_counts_and_cuts_what_is_under_way_at_the_worker_that_was_there_before() -> None:
     async with logged() as log, replaced(60.0) as (membership, new, under_way):
         assert await membership.remove(new, 0.0) == 1
-        with pytest.raises(UpstreamFailed):
+        with pytest.raises(WorkerRemoved):
             await under_way
         assert [line for line in log.lines if new.url in line][-1] == (
             f"worker {new.url}: removed (by the operator); requests cut, for their time was over: 1"
@@ -220,7 +220,7 @@ async def test_what_a_replaced_worker_had_is_cut_after_the_time_of_a_removal_and
         membership.drain_seconds = 0.0
         new = await membership.replace(old, parse_worker(urls[0]), None)
         ends = await asyncio.gather(*under_way, return_exceptions=True)
-        assert [type(end) for end in ends] == [UpstreamFailed, UpstreamFailed]
+        assert [type(end) for end in ends] == [WorkerRemoved, WorkerRemoved]
         assert new.requests() == 0
         assert f"worker {urls[0]}: 2 requests to what was there before are cut" in log.lines
 

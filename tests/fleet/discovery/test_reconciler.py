@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.errors import UpstreamFailed
+from router.errors import WorkerRemoved
 from router.fleet.discovery.wanted import Wanted
 from router.fleet.spec import parse_worker
 from tests.fleet.discovery.following import Following, Said, following, logged
@@ -238,5 +238,5 @@ async def test_nothing_is_left_when_the_router_stops_meanwhile() -> None:
             source.want(wanted(f"{two},topic=kv"))
             await until(lambda: here.worker(two) is not cut[1])
         ended = await asyncio.gather(*under_way, return_exceptions=True)
-        assert [type(error) for error in ended] == [UpstreamFailed, UpstreamFailed]
+        assert [type(error) for error in ended] == [WorkerRemoved, WorkerRemoved]
         assert not any(worker.upstream._open for worker in cut)
