@@ -53,12 +53,11 @@ async def test_what_others_have_at_a_worker_counts_while_it_is_there(
             async def seen() -> bool:
                 row = (await ranks(client))[url]
                 said = row["engine"]
-                return bool(row["others_requests"] == OTHERS and said and said["running"] + said["waiting"])
+                # Whose socket is silent for a moment, on a machine that is busy, is asked meanwhile.
+                told = bool(said and said["by"] == by and said["age_seconds"] < 30)
+                return bool(told and row["others_requests"] == OTHERS and said["running"] + said["waiting"])
 
             await until_awaited(seen, "the load of others")
-            row = (await ranks(client))[url]
-            assert row["engine"]["by"] == by
-            assert row["engine"]["age_seconds"] < 30
             explained = await explain(client, PROMPT)
             assert explained[url]["active_requests"] == OTHERS
             assert explained[url]["terms"]["active"] == OTHERS * running(Weights().uncached, Weights())
