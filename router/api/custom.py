@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from router.core import costs
 from router.core.blocks import Namespace, PromptBlocks, pack_tokens
+from router.core.bucket import Bucket
 from router.core.cost import Policy
 from router.core.decide import gather
 from router.core.index import Index
@@ -48,7 +49,7 @@ class Guard:
         self.failures = 0
         self._name = name
         self._function = function
-        self._told = -_LOG_SECONDS
+        self._lines = Bucket(1 / _LOG_SECONDS, 1)
 
     def __call__(self, facts: Facts, weights: Weights) -> Sequence[float]:
         """Return the function's costs, or kv's. About 1 us, and 10 ns a rank, over the function's own."""
@@ -62,9 +63,7 @@ class Guard:
 
     def _failed(self, error: BaseException) -> None:
         self.failures += 1
-        now = time.monotonic()
-        if now - self._told >= _LOG_SECONDS:
-            self._told = now
+        if not self._lines.take(1, time.monotonic()):
             what = "policy %s: kv decides instead (%d so far): %s"
             _log.warning(what, self._name, self.failures, said(error))
 

@@ -18,7 +18,7 @@ from router.errors import NoRoute, RouterError, Stopping, WrongMethod
 from router.prompts.request import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
 
     from starlette.types import ASGIApp
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from router.proxy.asgi import Message, Receive, Send
     from router.proxy.cycle import Cycle, Handler
     from router.proxy.forwarding import Forwarding
+    from router.proxy.headers import Field
     from router.proxy.limits import ClientLimits
 
 
@@ -102,12 +103,7 @@ class Edge:
 
     def _lost(self, path: str, cycle: Cycle) -> Coroutine[Any, Any, None]:
         """Refuse what no route takes; it counts, and is told of, like any other request that is refused."""
-        error: RouterError = NoRoute(f"POST {path:.200}: Not Found")
-        if self._door is not None and not self._door.is_open(path):
-            try:
-                self._door.admit(cycle.headers)
-            except RouterError as refused:
-                error = refused
+        error = self._barred(path, cycle.headers) or NoRoute(f"POST {path:.200}: Not Found")
         return self._completions.refuse(Kind.OTHER, cycle, error)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -140,15 +136,21 @@ class Edge:
 
     def _objection(self, scope: Message) -> RouterError | None:
         path, method = scope["path"], scope["method"]
-        if self._door is not None and not self._door.is_open(path):
-            try:
-                self._door.admit(scope["headers"], counted=method == "POST")
-            except RouterError as error:
-                return error
+        if barred := self._barred(path, scope["headers"], counted=method == "POST"):
+            return barred
         if path in self._routes:
             return WrongMethod(f"{path} takes POST, not {method}", allow="POST")
         if path == WATCH:
             return WrongMethod(f"{path} takes GET, not {method}", allow="GET")
+        return None
+
+    def _barred(self, path: str, fields: Iterable[Field], *, counted: bool = True) -> RouterError | None:
+        """Return why the door lets nobody with these headers to a path, None when it does."""
+        if self._door is not None and not self._door.is_open(path):
+            try:
+                self._door.admit(fields, counted=counted)
+            except RouterError as error:
+                return error
         return None
 
 

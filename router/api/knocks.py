@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from math import inf
 from typing import TYPE_CHECKING
+
+from router.core.bucket import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,18 +17,17 @@ _log = logging.getLogger(__name__)
 class Knocks:
     """`key` is what is needed, such as "client's key". `clock` is in seconds."""
 
-    __slots__ = ("_clock", "_key", "_said", "_untold")
+    __slots__ = ("_clock", "_key", "_lines", "_untold")
 
     def __init__(self, key: str, clock: Callable[[], float]) -> None:
         self._key = key
         self._clock = clock
-        self._said = -inf
+        self._lines = Bucket(1 / _SAY_SECONDS, 1)
         self._untold = 0
 
     def refused(self) -> None:
         """Count one more. What was given is not told: it can be a key with a slip in it."""
         self._untold += 1
-        now = self._clock()
-        if now - self._said >= _SAY_SECONDS:
+        if not self._lines.take(1, self._clock()):
             _log.warning("requests refused for want of a valid %s: %d", self._key, self._untold)
-            self._said, self._untold = now, 0
+            self._untold = 0

@@ -37,11 +37,12 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
     facts = Facts(lineup, lineup.loads, prompt, uncached, session, full=index.full(lineup))
     if prompt.tokens:
         for size, bigram, seats in lineup.groups:
-            match = index.match(prompt.keys(size, bigram=bigram)[: prompt.usable(size)])
+            keys = prompt.keys(size, bigram=bigram)
+            match = index.match(keys[: prompt.usable(size)])
             facts.matches.append(match)
             reach = match.reach
             if reach and not facts.prefix:
-                facts.prefix = prompt.keys(size, bigram=bigram)[max(reach.values()) - 1]
+                facts.prefix = keys[max(reach.values()) - 1]
                 facts.crowd = index.crowds.expected(facts.prefix)
             if 2 * len(reach) > len(seats) == len(uncached):
                 # Most ranks hold something, and they are seated in order.

@@ -31,7 +31,7 @@ HORIZON = 8192
 # costs the next one little.
 DEAR = 3.0
 # Two within a second may be chance: where there are many prefixes, and much traffic, it often is.
-TWO = 2.0
+BY_CHANCE = 2.0
 # Of so many ranks or more, every second, third ... tells how busy they are; and what is predicted on so many
 # is no news.
 MANY = 128
@@ -48,7 +48,7 @@ def price(facts: Facts, weights: Weights) -> float:
 
 def shared(price: float, facts: Facts, weights: Weights) -> float:
     """Return what is left of a price where a crowd is expected, its others shared out among the ranks."""
-    others = facts.crowd - TWO
+    others = facts.crowd - BY_CHANCE
     return price / (1.0 + weights.crowd * others / len(facts.loads)) if others > 0 else price
 
 

@@ -8,7 +8,8 @@ import logging
 import os
 import resource
 import socket
-from math import inf
+
+from router.core.bucket import Bucket
 
 _LOOK_SECONDS, _SAY_SECONDS = 1.0, 60.0
 _MISSING = frozenset({errno.EMFILE, errno.ENFILE})
@@ -21,11 +22,11 @@ class Descriptors:
     One line a minute at most. Needs a running loop; must be closed.
     """
 
-    __slots__ = ("_loop", "_said", "_timer")
+    __slots__ = ("_lines", "_loop", "_timer")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._said = -inf
+        self._lines = Bucket(1 / _SAY_SECONDS, 1)
         self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def close(self) -> None:
@@ -34,9 +35,7 @@ class Descriptors:
 
     def missing(self) -> None:
         """Take note that one was asked for in vain."""
-        now = self._loop.time()
-        if now - self._said >= _SAY_SECONDS:
-            self._said = now
+        if not self._lines.take(1, self._loop.time()):
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             _log.error(
                 "no file descriptor is left (ulimit -n is %d): new clients wait, workers are not reached; "

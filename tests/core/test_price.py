@@ -8,7 +8,7 @@ import pytest
 
 from router.core.cost import Weights
 from router.core.ledger import Load
-from router.core.price import HORIZON, MANY, TWO, busy, price, running, shared, together, unproven
+from router.core.price import BY_CHANCE, HORIZON, MANY, busy, price, running, shared, together, unproven
 from tests.core.board import BLOCK, Board
 from tests.core.frames import batch, removed
 
@@ -63,7 +63,8 @@ def test_what_has_been_asked_for_but_once_is_not_worth_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("crowd", "share"), [(0.0, 1.0), (1.0, 1.0), (TWO, 1.0), (TWO + 2, 1 / 5), (TWO + 32, 1 / 65)]
+    ("crowd", "share"),
+    [(0.0, 1.0), (1.0, 1.0), (BY_CHANCE, 1.0), (BY_CHANCE + 2, 1 / 5), (BY_CHANCE + 32, 1 / 65)],
 )
 def test_it_counts_less_the_more_are_expected_for_each_rank_to_come_at_once(
     crowd: float, share: float

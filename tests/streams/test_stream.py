@@ -84,6 +84,12 @@ class Rig:
             return False
         return True
 
+    async def clear_again_and_again(self, view: View) -> None:
+        """Publish 500 batches that clear, and wait until the view has been emptied by each."""
+        for block in range(500):
+            self.publisher.send(encoded(CLEARED, stored(block)))
+        await until(lambda: view.resets["all_blocks_cleared"] == 500)
+
     async def flow(self, stream: Stream) -> None:
         """Publish until something arrives: a new subscription takes a moment to reach the publisher."""
         before = stream.counts.batches
@@ -289,9 +295,7 @@ async def test_a_view_that_is_cleared_again_and_again_does_not_fill_the_log(
     async with rig(replay_port=None) as one:
         stream, view = one.listen()
         await one.flow(stream)
-        for block in range(500):
-            one.publisher.send(encoded(CLEARED, stored(block)))
-        await until(lambda: view.resets["all_blocks_cleared"] == 500)
+        await one.clear_again_and_again(view)
         lines = [line for line in caplog.messages if "view reset (all_blocks_cleared)" in line]
         assert 10 <= len(lines) < 100
         one.publisher.send(encoded(CLEARED))
@@ -305,9 +309,7 @@ async def test_the_resets_that_the_log_had_no_room_for_are_told_though_no_other_
     async with rig(replay_port=None) as one:
         stream, view = one.listen()
         await one.flow(stream)
-        for block in range(500):
-            one.publisher.send(encoded(CLEARED, stored(block)))
-        await until(lambda: view.resets["all_blocks_cleared"] == 500)
+        await one.clear_again_and_again(view)
 
         def resets() -> list[int]:
             stream.heal()
