@@ -43,7 +43,7 @@ class Predicted:
     __slots__ = ("_bit", "_bound", "_index", "_slot", "_until", "ttl")
 
     def __init__(self, index: Index, slot: int, *, ttl: float, bound: int) -> None:
-        """`ttl` in seconds; at most `bound` entries, the oldest leave first."""
+        """`ttl` in seconds, 0 to predict nothing; at most `bound` entries, the oldest leave first."""
         self._index = index
         self._slot = slot
         self._bit = 1 << slot
@@ -63,7 +63,7 @@ class Predicted:
         keys = keys if isinstance(keys, array) else array("Q", keys)
         end = now + self.ttl
         # The last block of a prompt is never looked for, so it is never among the known.
-        if not keys or (known + 1 >= len(keys) and self._lasts(keys[-1], end)):
+        if not keys or not self.ttl or (known + 1 >= len(keys) and self._lasts(keys[-1], end)):
             return
         self._enter(entries(keys, start), end)
 

@@ -25,6 +25,13 @@ def test_a_prediction_ends_with_its_time() -> None:
     assert (len(one), index.predicted) == (0, {})
 
 
+def test_with_no_time_to_last_nothing_is_predicted() -> None:
+    index = Index()
+    one, _ = predicted(index, ttl=0)
+    one.add([1], 0.0)
+    assert (len(one), index.predicted) == (0, {})
+
+
 def test_predicting_again_gives_new_time() -> None:
     index = Index()
     one, slot = predicted(index)
