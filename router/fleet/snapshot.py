@@ -28,7 +28,7 @@ _KINDS = ("stored", "removed", "cleared")
 
 
 def snapshot(workers: Iterable[Worker], mode: Mode | None = None) -> list[WorkerRow]:
-    """Return a row for each worker, with one for each of its ranks. About 10 us a rank.
+    """Return a row for each worker, with one for each of its ranks. About 20 us a rank.
 
     `mode` tells of a model and an engine where token ids come from, and why from there.
     """
@@ -58,10 +58,10 @@ def _worker_row(worker: Worker, now: float, mode: Mode | None) -> WorkerRow:
         tokens=tokens,
         tokens_why=tokens_why,
         inflight_requests=worker.requests(),
-        inflight_tokens=sum(load.own_tokens for load in worker.loads),
-        answered=sum(rank.answered for rank in worker.ranks),
-        prompt_tokens=sum(rank.prompt_tokens for rank in worker.ranks),
-        cached_tokens=sum(rank.cached_tokens for rank in worker.ranks),
+        inflight_tokens=sum([load.own_tokens for load in worker.loads]),
+        answered=sum([rank.answered for rank in worker.ranks]),
+        prompt_tokens=sum([rank.prompt_tokens for rank in worker.ranks]),
+        cached_tokens=sum([rank.cached_tokens for rank in worker.ranks]),
         ranks=[_rank_row(worker, rank, stream, now) for rank, stream in pairs],
     )
 
@@ -85,7 +85,6 @@ def _rank_row(worker: Worker, rank: Rank, stream: Stream | None, now: float) -> 
     row = RankRow(
         rank=rank.rank,
         view=_SILENT,
-        why=_why_silent(worker),
         blocks=view.blocks(),
         predicted_blocks=len(view.predicted),
         resets=dict(view.resets),
@@ -103,7 +102,9 @@ def _rank_row(worker: Worker, rank: Rank, stream: Stream | None, now: float) -> 
         others_tokens=rank.load.others_tokens,
         engine=_engine_row(rank.said),
     )
-    if stream is not None:
+    if stream is None:
+        row.why = _why_silent(worker)
+    else:
         _add_stream(row, worker, stream, now)
     return row
 
@@ -129,15 +130,14 @@ def _why_silent(worker: Worker) -> str:
 
 def _add_stream(row: RankRow, worker: Worker, stream: Stream, now: float) -> None:
     cursor = stream.cursor
-    row.view, row.why, hint = cursor.state, cursor.why, stream.hint
-    if cursor.last_seq is None or cursor.state in _UNHEARD:
+    state, why, hint, last_seq = cursor.state, cursor.why, stream.hint, cursor.last_seq
+    if last_seq is None or state in _UNHEARD:
         said = worker.description.why_no_events if worker.description else ""
-        hint = hint or said or (_CAUSES if cursor.state is State.SILENT else "")
-        row.why = row.why or "no batch has come yet"
-    row.why = "; ".join(filter(None, (row.why, hint)))
-    if cursor.last_seq is not None:
+        hint = hint or said or (_CAUSES if state is State.SILENT else "")
+        why = why or "no batch has come yet"
+    row.view, row.why, row.last_seq = state, f"{why}; {hint}" if why and hint else why or hint, last_seq
+    if last_seq is not None:
         row.event_age_seconds = round(max(0.0, now - stream.last_ts), 3)
-    row.last_seq = cursor.last_seq
     counts = stream.counts
     row.gaps, row.lost_gaps, row.replays = counts.gaps, counts.lost, counts.replays
     row.batches, row.duplicates = counts.batches, counts.duplicates
@@ -147,8 +147,9 @@ def _add_stream(row: RankRow, worker: Worker, stream: Stream, now: float) -> Non
 
 def _add_lag(row: RankRow, lag: Lag) -> None:
     row.early_batches = lag.early
-    if lag.last is None or lag.shortest is None or lag.longest is None:
+    last, shortest, longest = lag.last, lag.shortest, lag.longest
+    if last is None or shortest is None or longest is None:
         return
-    row.event_lag_seconds = round(max(0.0, lag.last), 6)
-    row.shortest_event_lag_seconds = round(lag.shortest, 6)
-    row.longest_event_lag_seconds = round(lag.longest, 6)
+    row.event_lag_seconds = round(last, 6) if last > 0 else 0.0
+    row.shortest_event_lag_seconds = round(shortest, 6)
+    row.longest_event_lag_seconds = round(longest, 6)

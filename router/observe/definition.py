@@ -30,7 +30,7 @@ Values = Iterable[tuple[tuple[str, ...], float | Histogram]]
 
 
 class Scrape:
-    """Everything there is to read at one moment; `ranks` are (worker, rank, row)."""
+    """Everything there is to read at one moment; `ranks` by the values of their labels."""
 
     __slots__ = ("counts", "process", "ranks", "workers")
 
@@ -38,8 +38,8 @@ class Scrape:
         self.counts = counts
         self.process = process_values()
         self.workers = list(workers)
-        self.ranks: list[tuple[str, str, RankRow]] = [
-            (worker.url, str(row.rank), row) for worker in self.workers for row in worker.ranks
+        self.ranks: list[tuple[tuple[str, str], RankRow]] = [
+            ((worker.url, str(row.rank)), row) for worker in self.workers for row in worker.ranks
         ]
 
 
@@ -97,18 +97,12 @@ def by_worker(value: Callable[[WorkerRow], float]) -> Read:
 
 def by_rank(value: Callable[[RankRow], float | None]) -> Read:
     """Read a value of every rank that has one."""
-    return lambda now: (
-        ((worker, rank), number) for worker, rank, row in now.ranks if (number := value(row)) is not None
-    )
+    return lambda now: ((at, number) for at, row in now.ranks if (number := value(row)) is not None)
 
 
 def by_rank_and(values: Callable[[RankRow], Mapping[str, float]]) -> Read:
     """Read every rank's values by one more label."""
-    return lambda now: (
-        ((worker, rank, key), number)
-        for worker, rank, row in now.ranks
-        for key, number in values(row).items()
-    )
+    return lambda now: (((*at, key), number) for at, row in now.ranks for key, number in values(row).items())
 
 
 def of_process(name: str) -> Read:

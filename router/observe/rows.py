@@ -1,19 +1,18 @@
 """What can be seen of the fleet at one moment: a row for every worker, and in it one for every rank.
 
-The rows are made when somebody asks (GET /workers, a scrape of /metrics) and kept by nobody. Field names and
-their order are those of the JSON that GET /workers answers.
+The rows are made when somebody asks (GET /workers, a scrape of /metrics) and kept by nobody; the collector
+does not walk them, since no row can hold what holds it. Field names and their order are those of the JSON
+that GET /workers answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable  # noqa: TC003 - msgspec resolves the annotations when it encodes
-from dataclasses import dataclass, field
 
 import msgspec
 
 
-@dataclass(slots=True, kw_only=True)
-class RankRow:
+class RankRow(msgspec.Struct, kw_only=True, gc=False):
     """One data-parallel rank's view and the stream that feeds it.
 
     `blocks` by tier, as the engine has said; `predicted_blocks` routed there and not yet confirmed;
@@ -32,7 +31,7 @@ class RankRow:
     rank: int
     view: str
     why: str = ""
-    blocks: dict[str, int] = field(default_factory=dict)
+    blocks: dict[str, int] = {}
     predicted_blocks: int = 0
     last_seq: int | None = None
     event_age_seconds: float | None = None
@@ -42,14 +41,14 @@ class RankRow:
     gaps: int = 0
     lost_gaps: int = 0
     replays: int = 0
-    resets: dict[str, int] = field(default_factory=dict)
+    resets: dict[str, int] = {}
     batches: int = 0
     duplicates: int = 0
     early_batches: int = 0
-    events: dict[str, int] = field(default_factory=dict)
+    events: dict[str, int] = {}
     orphans: int = 0
     undecodable: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = {}
     contradicted_blocks: int = 0
     prediction_trust: float = 1.0
     others_requests: int = 0
@@ -63,8 +62,7 @@ class RankRow:
         return {} if said is None else {"running": said.running, "waiting": said.waiting}
 
 
-@dataclass(slots=True, kw_only=True)
-class EngineLoadRow:
+class EngineLoadRow(msgspec.Struct, kw_only=True, gc=False):
     """A rank's load in the engine's own words, all of it: requests, uncached tokens that wait, and usage.
 
     `kv_usage`: the share of the KV cache in use, 0 to 1. `by` its load socket or an answer to a question,
@@ -79,8 +77,7 @@ class EngineLoadRow:
     age_seconds: float
 
 
-@dataclass(slots=True, kw_only=True)
-class BreakerRow:
+class BreakerRow(msgspec.Struct, kw_only=True, gc=False):
     """A worker's breaker: its state and what brought it there, and how requests have failed.
 
     `in_a_row`: failures since an answer last began well. Counts are since the worker was added: `failures` by
@@ -90,12 +87,11 @@ class BreakerRow:
     state: str = "closed"
     cause: str = ""
     in_a_row: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
-    changes: dict[str, dict[str, int]] = field(default_factory=dict)
+    failures: dict[str, int] = {}
+    changes: dict[str, dict[str, int]] = {}
 
 
-@dataclass(slots=True, kw_only=True)
-class WorkerRow:
+class WorkerRow(msgspec.Struct, kw_only=True, gc=False):
     """One worker: `url` as the operator gave it; `engine` and `model` are None until it has said them.
 
     `tokens` is where its prompts' token ids come from (`prompts.store` names the modes), `tokens_why` why it
@@ -114,7 +110,7 @@ class WorkerRow:
     why: str = ""
     tokens: str | None = None
     tokens_why: str = ""
-    breaker: BreakerRow = field(default_factory=BreakerRow)
+    breaker: BreakerRow = msgspec.field(default_factory=BreakerRow)
     refusals: int = 0
     loaded_seconds: float = 0.0
     inflight_requests: int = 0
@@ -124,11 +120,10 @@ class WorkerRow:
     answered: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    ranks: list[RankRow] = field(default_factory=list)
+    ranks: list[RankRow] = []
 
 
-@dataclass(slots=True, kw_only=True)
-class ShareRow:
+class ShareRow(msgspec.Struct, kw_only=True, gc=False):
     """What is shared with other routers over `channel` (--share); `why` not, while it is not connected.
 
     `routers`: others that are heard now. Messages, and their bytes, since the start: `sent`, `heard`,

@@ -10,8 +10,9 @@ rest of a row is that of the process that sees it worst.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from router.core.breaker import BreakerState
 from router.core.steps import State
