@@ -10,10 +10,11 @@ class Condition:
 
     `unlinked`: why there is no connection. `lost`: what is lost for good, so that the view may over-claim
     until it is next cleared or rebuilt. `truncated`: which part of the past was never known. `short_history`:
-    the engine's own no longer has all that the view could be rebuilt from.
+    the engine's own no longer has all that the view could be rebuilt from. `unread`: how often one that did
+    not come is still to be asked for.
     """
 
-    __slots__ = ("lost", "short_history", "since", "state", "truncated", "unlinked", "why")
+    __slots__ = ("lost", "short_history", "since", "state", "truncated", "unlinked", "unread", "why")
 
     def __init__(self) -> None:
         self.state = State.CONNECTING
@@ -21,11 +22,13 @@ class Condition:
         self.since = 0.0
         self.unlinked = self.lost = self.truncated = ""
         self.short_history = False
+        self.unread = 0
 
     def make_whole(self) -> None:
         """Nothing of what the view claims is in doubt any more."""
         self.lost = self.truncated = ""
         self.short_history = False
+        self.unread = 0
 
     def truncate(self, why: str) -> None:
         """The past is not known, for one more reason."""

@@ -134,13 +134,23 @@ class Cursor:
             return self._order.ask(now, "looking for events that did not come")
         return self._fall_silent(now)
 
+    @property
+    def to_heal(self) -> bool:
+        """Whether the engine's history may have what the view lacks."""
+        condition = self._condition
+        if not self._can_replay or condition.short_history:
+            return False
+        return self.state is State.DEGRADED or (self.state is State.LIVE and condition.unread > 0)
+
     def heal(self, now: float) -> list[Step]:
         """Try to rebuild what is lost from the engine's history, if that is complete; called now and then.
 
-        From one that begins later more would be forgotten than is lost.
+        From one that begins later more would be forgotten than is lost. One that did not come when it was
+        asked for is asked for again a few times.
         """
-        if self.state is not State.DEGRADED or not self._can_replay or self._condition.short_history:
+        if not self.to_heal:
             return []
+        self._condition.unread -= self._condition.unread > 0
         return self._order.rebuild(now, "rebuilding from the history", whole=True)
 
     def distrust(self, now: float) -> list[Step]:

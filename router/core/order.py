@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from router.core.holding import Holding
 
 _NO_REPLAY = "the engine offers no replay"
+# How often a history that did not come is asked for again: live batches wait meanwhile.
+_TRIES = 3
 
 
 class Order:
@@ -88,8 +90,13 @@ class Order:
 
     def replay_ended(self, failure: str) -> bool:
         """Take note that a replay is over; say whether what it was asked for is not to be asked for again."""
-        if self._rebuilding and self._whole and not failure:
-            self._condition.short_history = True
+        if self._rebuilding:
+            self._condition.short_history = self._whole and not failure and self.position is not None
+            if not self._whole:
+                why = failure or "the engine has no history"
+                self._condition.truncate(f"what was held before batch {self._next()} is not known: {why}")
+        if failure and not self._whole and (self._rebuilding or self.position is None):
+            self._condition.unread = _TRIES
         self._rebuilding = False
         stuck = bool(failure) or self._asked_at == self.position
         if self.position is None:
@@ -197,7 +204,7 @@ class Order:
         """Ask for what came after the last batch applied."""
         self._counts.replays += 1
         self._condition.become(State.REPLAYING, why, now)
-        self._asked_at, self._rebuilding = self.position, False
+        self._asked_at, self._rebuilding, self._whole = self.position, False, False
         self._checking = self.position not in (None, -1)
         return [AskReplay(max(0, self.position or 0))]
 
@@ -214,7 +221,7 @@ class Order:
 
     def _start_anew(self, seq: int, batch: Batch, now: float) -> list[Step]:
         """The history that the view is rebuilt from begins with this batch, unless it must be a whole one."""
-        if self._whole and seq and not batch.clears:
+        if self._whole and seq and not batch.clears and self.position is not None:
             return []
         self._rebuilding = False
         self.position = None

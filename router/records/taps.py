@@ -15,7 +15,6 @@ from router.core.cursor import Cursor
 from router.core.events import Stored
 from router.core.index import Index
 from router.core.ledger import Load
-from router.core.steps import State
 from router.core.view import View
 from router.records import entries
 from router.records.items import RawLive, RawReplayed
@@ -133,7 +132,7 @@ class RecordedCursor(Cursor):
 
     def heal(self, now: float) -> list[Step]:
         """See `Cursor.heal`; it is called again and again, and mostly for nothing."""
-        if self.state is State.DEGRADED:
+        if self.to_heal:
             self._tap.put(entries.Healed(now, self._tap.rank))
         return super().heal(now)
 

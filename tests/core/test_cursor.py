@@ -266,6 +266,65 @@ def test_a_pause_that_cleared_nothing_gives_the_history_back_with_the_next_batch
     assert (log.resets, log.applied, cursor.state) == (["rebuild"], [1.0, 2.0, 3.0, 4.0], State.LIVE)
 
 
+def paused_and_unanswered() -> tuple[Cursor, Log]:
+    """Return a cursor whose view a pause has emptied and no history has filled again."""
+    cursor, log = live_at(2)
+    cursor.forget(0.0, until_word=True)
+    log.applied.clear()
+    log.take(cursor.live(3, batch(4.0), 0.0))
+    log.take(cursor.replay_ended(2.0, "no answer"))
+    assert (cursor.state, log.applied) == (State.LIVE, [4.0])
+    return cursor, log
+
+
+def test_a_history_that_does_not_come_after_a_pause_is_said_and_asked_for_again() -> None:
+    cursor, log = paused_and_unanswered()
+    assert cursor.why == "what was held before batch 3 is not known: no answer"
+    log.take(cursor.heal(12.0))
+    for seq in range(4):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 12.0))
+    log.take(cursor.replay_ended(12.0))
+    assert (cursor.why, log.applied, cursor.state) == ("", [1.0, 2.0, 3.0, 4.0], State.LIVE)
+    assert cursor.heal(30.0) == []
+
+
+def test_a_history_that_never_comes_is_asked_for_a_few_times_only() -> None:
+    cursor, log = paused_and_unanswered()
+    for _ in range(9):
+        log.take(cursor.heal(12.0))
+        log.take(cursor.replay_ended(14.0, "no answer"))
+    assert log.asked == [0, 0, 0, 0]
+    assert (cursor.why, log.applied) == ("what was held before batch 3 is not known: no answer", [4.0])
+
+
+def test_a_history_that_has_become_short_meanwhile_leaves_what_is_known() -> None:
+    cursor, log = paused_and_unanswered()
+    log.take(cursor.heal(12.0))
+    for seq in (2, 3):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 12.0))
+    log.take(cursor.replay_ended(12.0))
+    assert (cursor.heal(30.0), log.applied) == ([], [4.0])
+    assert cursor.why == "what was held before batch 3 is not known: no answer"
+
+
+def test_a_history_that_did_not_come_on_connect_is_read_later() -> None:
+    cursor, log = connected()
+    log.take(cursor.replay_ended(2.0, "no answer"))
+    assert (cursor.state, cursor.why) == (State.LIVE, "no history: no answer")
+    log.take(cursor.heal(12.0))
+    for seq in (5, 6):
+        log.take(cursor.replayed(seq, batch(seq + 1.0), 12.0))
+    log.take(cursor.replay_ended(12.0))
+    assert (log.applied, cursor.why) == ([6.0, 7.0], "the history starts at batch 5")
+
+
+def test_a_view_that_was_distrusted_says_that_its_history_did_not_come() -> None:
+    cursor, log = live_at(2)
+    log.take(cursor.distrust(0.0))
+    log.take(cursor.replay_ended(2.0, "no answer"))
+    assert cursor.why == "what was held before batch 3 is not known: no answer"
+
+
 def test_without_replay_a_pause_that_cleared_nothing_leaves_a_view_that_says_what_it_does_not_know() -> None:
     cursor, log = connected(can_replay=False)
     for seq in range(3):
