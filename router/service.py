@@ -13,7 +13,6 @@ import uvicorn
 from router.api.page import has_page
 from router.app import build
 from router.collector import spare_the_collector
-from router.errors import ConfigError
 from router.hangup import take_hangups
 from router.listening import shown
 from router.observe import logs
@@ -64,8 +63,6 @@ def _open_as_many_files_as_allowed() -> None:
 
 async def _serve(startup: Startup, stop: Stop) -> None:
     config, team, listening = startup.config, startup.team, startup.listening
-    if team is None:
-        _log.info("listening on %s", shown(listening, startup.front.scheme))
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(logs.log_lost_exception)
     if team is not None:
@@ -76,6 +73,8 @@ async def _serve(startup: Startup, stop: Stop) -> None:
     watch = asyncio.create_task(reload.watch())
     server = _server(startup, app.edge)
     picking = await _picking(config, app.picker, startup.front)
+    if team is None:
+        _log.info("listening on %s", shown(listening, startup.front.scheme))
     if page and team is None:
         _log.info("the fleet is shown at /")
     stop.server = server
@@ -123,13 +122,10 @@ def _server(startup: Startup, edge: Edge) -> Server:
 
 
 async def _picking(config: Config, picker: Picker, front: Front) -> grpc.aio.Server | None:
-    """Begin to pick endpoints, if that is wanted. Raises ConfigError where it cannot be."""
+    """Begin to pick endpoints, if that is wanted. Raises ConfigError where it cannot listen."""
     if not config.epp_port:
         return None
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said in the router's own lines
-    try:
-        from router.epp.server import started  # noqa: PLC0415 - an extra, which few need
-    except ImportError as error:
-        raise ConfigError(f"--epp-port: {error.name} is not installed: expected kv-router[epp]") from None
+    from router.epp.server import started  # noqa: PLC0415 - an extra, which few need
+
     files = front.tls.files if front.tls is not None else None
     return await started(picker, config.host, config.epp_port, files)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from socket import socket
 from typing import TYPE_CHECKING
 
+from router.errors import ConfigError
 from router.fleet.discovery.sources import sources_of
 from router.front import Front
 from router.listening import listen
@@ -45,6 +46,7 @@ class Startup:
 def opened(config: Config, flags: Flags, seat: Seat | None, line: socket | None) -> Startup:
     """Open everything. Raises ConfigError for what cannot be opened or loaded."""
     check_share(config)
+    _check_picking(config)
     sources = sources_of(config, os.environ)
     if not config.workers and not config.worker_allow and not sources:
         _log.warning("there is no worker, and without --worker-allow none can be added")
@@ -58,6 +60,16 @@ def opened(config: Config, flags: Flags, seat: Seat | None, line: socket | None)
         listening=_listening(config, seat),
         team=None if seat is None or line is None else Team(seat, line),
     )
+
+
+def _check_picking(config: Config) -> None:
+    """Raise ConfigError where endpoints are to be picked and what Envoy speaks is not installed."""
+    if config.epp_port:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said in the router's own lines
+        try:
+            import router.epp.server  # noqa: F401, PLC0415 - an extra, which few need
+        except ImportError as error:
+            raise ConfigError(f"--epp-port: {error.name} is not installed: expected kv-router[epp]") from None
 
 
 def _listening(config: Config, seat: Seat | None) -> socket:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from router.epp.messages import DESTINATION, FULL_DUPLEX
 from tests.e2e.processes import fleet, joined, router
 from tests.epp.test_envoy import BODY, free_port
-from tests.waiting import until, until_awaited
+from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -273,11 +275,29 @@ async def test_with_a_certificate_it_is_grpc_over_tls() -> None:
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_a_port_that_is_taken_is_one_line_at_the_start() -> None:
+async def test_a_port_that_is_taken_is_one_line_at_the_start_and_nothing_has_listened() -> None:
     async with router(["http://127.0.0.1:1"]) as other:
         port = other.url.rpartition(":")[2]
-        async with router(["http://127.0.0.1:1"], "--epp-port", port) as front:
-            assert await front.process.wait() == 2
-            expected = f"kv-router: cannot listen on 127.0.0.1:{port} for --epp-port\n".encode()
-            await until(lambda: front.log and front.log[-1] == expected, "the reason is the last line")
-            assert not any(b"Traceback" in line for line in front.log)
+        with pytest.raises(AssertionError) as caught:  # "listening" never comes
+            async with router(["http://127.0.0.1:1"], "--epp-port", port):
+                pass
+    said = str(caught.value)
+    assert said.endswith(f"kv-router: cannot listen on 127.0.0.1:{port} for --epp-port\n")
+    assert "Traceback" not in said
+
+
+PROGRAM = """
+import sys
+sys.modules["grpc"] = None  # as if it had not been installed
+from router.cli import main
+main([*sys.argv[1:], "--port", "0", "--worker", "http://127.0.0.1:1"])
+"""
+
+
+@pytest.mark.parametrize("how", [["epp"], ["serve", "--epp-port", "1"]])
+def test_without_the_extra_it_is_said_what_to_install_and_nothing_else(how: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *how], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "kv-router: --epp-port: grpc is not installed: expected kv-router[epp]\n"
