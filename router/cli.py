@@ -21,6 +21,7 @@ from router.errors import CommandFailed, ConfigError
 from router.layers import load
 from router.printable import printable
 from router.records.commands import record_commands
+from router.variables import from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ def commands() -> click.Group:
 
 
 def _pick(**typed: str | tuple[str, ...] | None) -> None:
-    if typed["epp_port"] is None and not os.environ.get("KV_ROUTER_EPP_PORT"):
+    if typed["epp_port"] is None and "epp_port" not in from_environment(os.environ):
         typed["epp_port"] = EPP_PORT
     _serve(**typed)
 

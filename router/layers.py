@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from router.config import ALL_OPTIONS, CONFIG_FILE, OPTIONS, Config
 from router.config_file import read_file
 from router.errors import ConfigError
-from router.setting import Given
 from router.together import check_together
+from router.variables import as_given, from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from router.setting import Given
 
 # What was typed, by field name, `config` among them.
 Flags: TypeAlias = "Mapping[str, str | Sequence[str]]"
@@ -36,7 +38,7 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Config:
 
 def given_values(flags: Flags, environ: Mapping[str, str]) -> Mapping[str, Any]:
     """Return what flags, environment and file give, by field name. Raises ConfigError as `load` does."""
-    layers = [_from_flags(flags), _from_environment(environ)]
+    layers = [_from_flags(flags), from_environment(environ)]
     paths = [layer.pop("config") for layer in layers if "config" in layer]
     if paths:
         layers.append(read_settings(CONFIG_FILE.read(paths[0])))
@@ -45,7 +47,7 @@ def given_values(flags: Flags, environ: Mapping[str, str]) -> Mapping[str, Any]:
 
 def config_path(flags: Flags, environ: Mapping[str, str]) -> str | None:
     """Return the path of the file that flags or environment name. Raises ConfigError for what is no path."""
-    for layer in (_from_flags(flags), _from_environment(environ)):
+    for layer in (_from_flags(flags), from_environment(environ)):
         if "config" in layer:
             path: str = CONFIG_FILE.read(layer["config"])
             return path
@@ -63,25 +65,7 @@ def read_settings(path: str) -> dict[str, Given]:
 
 def _from_flags(flags: Flags) -> dict[str, Given]:
     named = {option.name: option.flag for option in ALL_OPTIONS}
-    return {name: _given(named[name], value) for name, value in flags.items()}
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    found = {}
-    for option in ALL_OPTIONS:
-        text = environ.get(option.variable, "")
-        if text.strip() and not _is_service_link(option.variable, environ):
-            found[option.name] = _given(option.variable, text.split() if option.setting.repeated else text)
-    return found
-
-
-def _is_service_link(variable: str, environ: Mapping[str, str]) -> bool:
-    """Whether Kubernetes set it: beside a Service named kv-router, KV_ROUTER_PORT is tcp://address:port."""
-    return "KV_ROUTER_SERVICE_HOST" in environ and environ[variable].startswith(("tcp://", "udp://"))
-
-
-def _given(source: str, value: str | Sequence[str]) -> Given:
-    return Given(source, value if isinstance(value, str) else [Given(source, text) for text in value])
+    return {name: as_given(named[name], value) for name, value in flags.items()}
 
 
 def read_layer(layer: Mapping[str, Given]) -> dict[str, Any]:

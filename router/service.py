@@ -21,6 +21,7 @@ from router.proxy.edge import EdgeProtocol
 from router.reload import Reload
 from router.server import Server, Stop
 from router.startup import opened
+from router.variables import warn_of_strays
 
 if TYPE_CHECKING:
     from socket import socket
@@ -46,6 +47,8 @@ def run(config: Config, flags: Flags, seat: Seat | None = None, line: socket | N
     opened or loaded.
     """
     logs.configure(config.log_level, "" if seat is None else f"[{seat.index}] ", config.log_format)
+    if seat is None:
+        warn_of_strays(os.environ)
     startup = opened(config, flags, seat, line)
     stop = Stop()
     spare_the_collector()

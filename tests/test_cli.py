@@ -77,6 +77,36 @@ def test_a_wrong_variable_is_one_line_and_exit_code_2() -> None:
     assert message == "KV_ROUTER_RETRIES: expected a whole number from 0 to 16, got 'many'"
 
 
+def test_a_misspelt_variable_is_one_line_that_names_the_nearest() -> None:
+    for more in ([], ["--processes=2"]):
+        with socket.create_server(("127.0.0.1", 0)) as server:  # so that it ends
+            port = server.getsockname()[1]
+            environ = {"KV_ROUTER_POLCIY": "kv", "KV_ROUTER_KEY": "for-commands"}
+            ended = router("-m", "router", "serve", WORKER, f"--port={port}", *more, **environ)
+        warned, refused = ended.stderr.splitlines()
+        assert warned.endswith(
+            " WARNING KV_ROUTER_POLCIY: unknown variable, ignored; expected KV_ROUTER_POLICY"
+        )
+        assert str(port) in refused
+
+
+def test_what_kubernetes_sets_beside_a_service_is_no_setting_and_no_mistake() -> None:
+    links: dict[str, str] = {}
+    for name, port in (("KV_ROUTER", 8000), ("KV_ROUTER_EPP", 9002), ("KV_ROUTER_METRICS", 9)):
+        url = f"tcp://10.0.0.1:{port}"
+        links |= {f"{name}_SERVICE_HOST": "10.0.0.1", f"{name}_SERVICE_PORT": str(port)}
+        links |= {f"{name}_SERVICE_PORT_HTTP": str(port), f"{name}_PORT": url, f"{name}_PORT_{port}_TCP": url}
+        for part in ("PROTO", "PORT", "ADDR"):
+            links[f"{name}_PORT_{port}_TCP_{part}"] = "tcp"
+    program = (
+        "import sys, router.cli\n"
+        "sys.modules['grpc'] = None  # so that it ends, and says that it would pick\n"
+        f"router.cli.main(['epp', '{WORKER}', '--port=0'])"
+    )
+    ended = router("-c", program, **links)
+    assert ended.stderr == "kv-router: --epp-port: grpc is not installed: expected kv-router[epp]\n"
+
+
 def test_a_wrong_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "router.yaml"
     path.write_text("host: localhost\nport: high\n")

@@ -18,6 +18,7 @@ from router.fleet.spec import parse_worker
 from router.layers import load
 from router.proxy.route_limits import RouteLimits
 from router.setting import Given
+from router.variables import strays
 
 URL = "http://127.0.0.1:30000"
 OTHER = "http://127.0.0.1:30001"
@@ -167,6 +168,17 @@ def test_the_port_that_kubernetes_sets_for_a_service_is_not_ours(path: Path) -> 
     environ = {"KV_ROUTER_PORT": "tcp://10.0.0.1:8000", "KV_ROUTER_SERVICE_HOST": "10.0.0.1"}
     assert loaded(path, environ=environ).port == 8000
     assert refusal(path, environ={"KV_ROUTER_PORT": "tcp://10.0.0.1:8000"}).startswith("KV_ROUTER_PORT: ")
+    other = {"KV_ROUTER_EPP_PORT": "tcp://10.0.0.1:9002", "KV_ROUTER_EPP_SERVICE_HOST": "10.0.0.1"}
+    assert loaded(path, environ=other).epp_port == 0
+    assert strays(environ | other) == []
+
+
+def test_a_variable_that_is_no_setting_is_told_with_the_nearest_and_without_its_value() -> None:
+    environ = {"KV_ROUTER_WORKERS": "http://a", "KV_ROUTER_XYZZY": "1", "KV_ROUTER_PROT": " ", "OTHER": "1"}
+    assert strays(environ | {"KV_ROUTER_URL": "http://b", "KV_ROUTER_API_KEY": "secret-key"}) == [
+        "KV_ROUTER_WORKERS: unknown variable, ignored; expected KV_ROUTER_WORKER",
+        "KV_ROUTER_XYZZY: unknown variable, ignored; expected one that kv-router serve --help lists",
+    ]
 
 
 PORT = "expected a whole number from 0 to 65535, got"

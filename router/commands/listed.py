@@ -6,9 +6,11 @@ import sys
 
 import click
 
+from router.variables import KEY, URL
+
 _URL = click.Option(
     ["--url"],
-    envvar="KV_ROUTER_URL",
+    envvar=URL,
     default="http://127.0.0.1:8000",
     show_default=True,
     metavar="URL",
@@ -16,7 +18,7 @@ _URL = click.Option(
 )
 _KEY = click.Option(
     ["--key"],
-    envvar="KV_ROUTER_KEY",
+    envvar=KEY,
     metavar="KEY",
     help="A client's key, where the router asks for one; better given as KV_ROUTER_KEY than as a flag that a "
     "process list shows.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from router.front import Front
 from router.hangup import take_hangups
 from router.observe import logs
 from router.proxy.upstream import Upstream
+from router.variables import warn_of_strays
 from router.witness import Witness
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _log = logging.getLogger(__name__)
 def run(config: Config) -> None:
     """Record until SIGTERM or SIGINT. Raises ConfigError when nothing can be written."""
     logs.configure(config.log_level, form=config.log_format)
+    warn_of_strays(os.environ)
     front, witness = Front(config), Witness(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_record(config, front, witness))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -24,6 +25,7 @@ from router.share.allowances import open_allowances
 from router.share.exchange import Exchange
 from router.share.line import Line
 from router.share.seat import Seat, send
+from router.variables import warn_of_strays
 
 if TYPE_CHECKING:
     from router.config import Config
@@ -40,6 +42,7 @@ _log = logging.getLogger(__name__)
 def run(config: Config, flags: Flags) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises ConfigError."""
     logs.configure(config.log_level, form=config.log_format)
+    warn_of_strays(os.environ)
     listening = bind_together(config.host, config.port, config.processes)
     return asyncio.run(Processes(config, flags, listening).run())
 
