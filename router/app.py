@@ -12,6 +12,7 @@ from router.api.admin import admin_routes
 from router.api.control import control_app, has_route
 from router.api.edge import Edge
 from router.api.explain import Explainer
+from router.api.hosts import Hosts
 from router.api.watch import Watch
 from router.derived import rules_of
 from router.epp.picker import Picker
@@ -124,6 +125,7 @@ class _Parts:
     def edge(self, sight: Sight, control: FastAPI) -> Edge:
         """Return what all connections come to."""
         front, fleet = self._startup.front, self._members.fleet
+        address = self._startup.listening.getsockname()[0]
         return Edge(
             self._routing.completions,
             control,
@@ -133,6 +135,7 @@ class _Parts:
             stopping=fleet.stop_waiting,
             forwarding=front.forwarding,
             limits=ClientLimits(stall_seconds=self._config.client_idle_seconds),
+            hosts=Hosts(address, self._config.allowed_hosts, keys=front.door is not None),
             door=front.door,
         )
 

@@ -71,6 +71,7 @@ class Config:
     forwarded_allow: tuple[IPv4Network | IPv6Network, ...] = ()
     epp_port: int = 0
     dashboard: str = "auto"
+    allowed_hosts: tuple[str, ...] = ()
     leave_seconds: float = 0.0
     grace_seconds: int = 30
     # keys

@@ -98,6 +98,13 @@ class NotPermitted(RouterError):
     status, type, code = 403, "permission_error", "address_not_allowed"
 
 
+class HostNotAllowed(RouterError):
+    """The request names the router by a name that it does not have."""
+
+    fault = "client"
+    status, type, code = 403, "permission_error", "host_not_allowed"
+
+
 class RequestTooSlow(RouterError):
     """The client took longer over its request than its route allows in all."""
 

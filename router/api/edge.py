@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from router.api.answers import error_answer
+from router.api.answers import error_answer, send_error
 from router.api.routes import ROUTED, is_other
 from router.api.watch import PATH as WATCH
 from router.errors import NoRoute, RouterError, Stopping, WrongMethod
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from router.api.completions import Completions
     from router.api.door import Door
+    from router.api.hosts import Hosts
     from router.api.watch import Watch
     from router.proxy.asgi import Message, Receive, Send
     from router.proxy.cycle import Cycle, Handler
@@ -38,7 +39,8 @@ class Edge:
 
     `controls` says of a path whether `control` has a route for it, whatever the method.
     `leaving` is to be called once the router knows that it will stop. `stopping` is called once no more
-    requests are taken. `door` is None where no keys are asked for. `limits` are clients'.
+    requests are taken. `door` is None where no keys are asked for. `hosts` knows by which names the control
+    surface may be asked. `limits` are clients'.
     """
 
     __slots__ = (
@@ -46,6 +48,7 @@ class Edge:
         "_control",
         "_controls",
         "_door",
+        "_hosts",
         "_other",
         "_routes",
         "_stopping",
@@ -66,12 +69,14 @@ class Edge:
         stopping: Callable[[], None],
         forwarding: Forwarding,
         limits: ClientLimits,
+        hosts: Hosts,
         door: Door | None = None,
     ) -> None:
         self._completions = completions
         self._control = control
         self._controls = controls
         self._door = door
+        self._hosts = hosts
         self._watch = watch
         self._routes = {path: _served(completions, kind, door) for path, kind in ROUTED.items()}
         self._other = _served(completions, Kind.OTHER, door)
@@ -92,7 +97,7 @@ class Edge:
     def handler(self, method: bytes, path: str) -> Handler | None:
         """Return what serves a request past ASGI, if it is one to route; one lookup when hot."""
         if method != b"POST":
-            return self._watch.serve if path == WATCH and method == b"GET" else None
+            return self._watched if path == WATCH and method == b"GET" else None
         handler = self._routes.get(path)
         if handler is None:
             if is_other(path):
@@ -100,6 +105,14 @@ class Edge:
             if path != WATCH and not self._controls(path):
                 return partial(self._lost, path)
         return handler
+
+    async def _watched(self, cycle: Cycle) -> None:
+        try:
+            self._hosts.check(WATCH, cycle.headers)
+        except RouterError as error:
+            send_error(cycle, error, b"-")
+        else:
+            await self._watch.serve(cycle)
 
     def _lost(self, path: str, cycle: Cycle) -> Coroutine[Any, Any, None]:
         """Refuse what no route takes; it counts, and is told of, like any other request that is refused."""
@@ -136,6 +149,10 @@ class Edge:
 
     def _objection(self, scope: Message) -> RouterError | None:
         path, method = scope["path"], scope["method"]
+        try:
+            self._hosts.check(path, scope["headers"])
+        except RouterError as error:
+            return error
         if barred := self._barred(path, scope["headers"], counted=method == "POST"):
             return barred
         if path in self._routes:

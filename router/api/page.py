@@ -7,10 +7,11 @@ them. They hold nothing of the fleet, so that no key is needed to get them.
 from __future__ import annotations
 
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from fastapi import Response
+
+from router.api.hosts import is_loopback
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -39,7 +40,7 @@ _HEADERS = {
 def has_page(setting: str, address: str) -> bool:
     """Whether there is a page, by --dashboard and by the address that is listened on."""
     if setting == "auto":
-        return ip_address(address.partition("%")[0]).is_loopback
+        return is_loopback(address)
     return setting == "on"
 
 

@@ -56,7 +56,9 @@ def _read_port(text: str) -> str:
 
 
 PORT = Kind(f"a port's name, or its number from 1 to {MOST_PORT}", _read_port, "PORT")
-HOST = word("a host name or address", "HOST", r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?")
+_HOST = r"[\w:%-]{1,63}(\.[\w:%-]{1,63})*\.?"
+HOST = word("a host name or address", "HOST", _HOST)
+ALLOWED_HOST = word("a host name or address, or *", "HOST", rf"\*|{_HOST}")
 NETWORK = Kind("a range of addresses such as 10.0.0.0/8", _read_network, "CIDR")
 WORKER = Kind("URL[,setting=value...]", _read_worker, "WORKER", takes=(str, dict))
 POLICY = Kind(

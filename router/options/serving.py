@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.options.kinds import HOST, NETWORK, PATH, SHARE
+from router.options.kinds import ALLOWED_HOST, HOST, NETWORK, PATH, SHARE
 from router.setting import Setting, integer, number, one_of, word
 
 SETTINGS = {
@@ -45,6 +45,13 @@ SETTINGS = {
     "dashboard": Setting(
         one_of(("auto", "off", "on")),
         "The page at / that shows the fleet; auto is on where --host is an address of this machine alone",
+    ),
+    "allowed_hosts": Setting(
+        ALLOWED_HOST,
+        "Name under which the page, /workers, /watch, /explain, /metrics and /admin may be asked for "
+        "besides localhost, where that is asked at all: when --host is an address of this machine alone "
+        "and no client needs a key, or when any name is given; repeat the flag for several, * is any",
+        repeated=True,
     ),
     "leave_seconds": Setting(
         number(0, 3600),

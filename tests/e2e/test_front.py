@@ -184,7 +184,7 @@ async def test_methods_on_every_kind_of_route() -> None:
         for method, target, status, allow in METHODS:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             length = "content-length: 2\r\n" if method in {"POST", "PUT"} else ""
-            wire = f"{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{length}\r\n"
+            wire = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{length}\r\n"
             writer.write(wire.encode() + (b"{}" if length else b""))
             data = await reader.read()
             writer.close()

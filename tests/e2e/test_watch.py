@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import pytest
 
 from router.core.weights import Weights
 from tests.e2e.processes import both, router
@@ -138,6 +139,61 @@ async def test_the_page_needs_no_key_and_what_it_shows_does() -> None:
         with_key = httpx2.AsyncClient(base_url=front.url, headers={"x-api-key": KEY})
         assert (await anext(events(with_key)))["workers"] == []
         await with_key.aclose()
+
+
+SHOWN = [("GET", "/"), ("GET", "/page/page.js"), ("GET", "/workers"), ("GET", "/watch"), ("POST", "/explain")]
+SHOWN += [("GET", "/metrics"), ("POST", "/admin/fleet/pause"), ("HEAD", "/workers")]
+
+
+async def statuses(client: httpx2.AsyncClient, host: str, asked: list[tuple[str, str]]) -> set[int]:
+    """Return the statuses of the heads of answers to requests with this Host."""
+    found = set()
+    for method, path in asked:
+        async with client.stream(method, path, headers={"host": host}) as answer:
+            found.add(answer.status_code)
+    return found
+
+
+async def test_on_this_machine_alone_the_fleet_is_not_shown_to_a_web_site_that_has_rebound_its_name() -> None:
+    async with (
+        router([], *NO_WORKER) as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        for host in (
+            "site.example",
+            "site.example:8000",
+            "127.0.0.1.site.example",
+            "localhost.example",
+            "10.0.0.1",
+        ):
+            assert await statuses(client, host, SHOWN) == {403}
+            for path in ("/health", "/v1/models"):  # of clients and probes, also behind a proxy
+                assert (await client.get(path, headers={"host": host})).status_code == 200
+        error = (await client.get("/workers", headers={"host": "site.example"})).json()["error"]
+        assert (error["code"], "--allowed-host" in error["message"]) == ("host_not_allowed", True)
+        for host in ("localhost:80", "a.localhost", "LOCALHOST.", "127.9.9.9:1", "[::1]:8000"):
+            assert await statuses(client, host, [("GET", "/workers"), ("GET", "/watch")]) == {200}
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (("--allowed-host", "Site.Example"), 200),
+        (("--allowed-host", "other.example"), 403),
+        (("--allowed-host", "*"), 200),
+        (("--api-key", KEY), 401),
+        (("--host", "0.0.0.0"), 200),
+        (("--host", "0.0.0.0", "--allowed-host", "other.example"), 403),
+    ],
+)
+async def test_other_names_are_those_an_operator_allows_or_all_where_others_connect_or_need_keys(
+    options: tuple[str, ...], status: int
+) -> None:
+    async with router([], *NO_WORKER, *options) as front:
+        url = front.url.replace("0.0.0.0", "127.0.0.1")
+        async with httpx2.AsyncClient(base_url=url) as client:
+            asked = [("GET", "/workers"), ("GET", "/watch")]
+            assert await statuses(client, "site.example:8000", asked) == {status}
 
 
 async def test_by_default_there_is_no_page_where_others_can_connect() -> None:
