@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
 from router.errors import ConfigError
+from router.named_file import read_named
 from router.setting import Given, Misfit
 
 # What YAML's messages quote: a character, a <token> of its own, or a name in the file.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # What follows in a key can be a value, where there is no space behind the colon.
 _END_OF_NAME = re.compile(r"[:=\s]")
+_MOST_BYTES = 2**20  # a thousand workers take a tenth of it
 NULL = "tag:yaml.org,2002:null"
 
 
@@ -51,8 +52,8 @@ def read_list(path: str) -> list[Given]:
 
 def _compose(path: str) -> yaml.Node | None:
     try:
-        text = Path(path).read_text("utf-8-sig")
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        text = read_named(path, _MOST_BYTES)
+        return yaml.compose(text.decode(), Loader=yaml.SafeLoader)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

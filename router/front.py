@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -54,12 +55,12 @@ class Front:
         """What clients' URLs begin with."""
         return "http" if self.tls is None else "https"
 
-    def reload(self) -> None:
-        """Read certificates and keys again; what is wrong is logged and changes nothing."""
+    async def reload(self) -> None:
+        """Read certificates and keys again, in a thread; what is wrong is logged and changes nothing."""
         if self.tls is not None:
-            self.tls.reload()
+            await asyncio.to_thread(self.tls.reload)
         if self.keys is not None:
-            self.keys.reload()
+            await self.keys.reload()
 
 
 def check_routes(config: Config) -> None:

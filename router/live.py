@@ -87,7 +87,7 @@ class Live:
         """The names of the settings that can be taken up: keys only where clients need any."""
         return LIVE if self.front.keys is not None else LIVE - {"api_key"}
 
-    def take(self, config: Config) -> None:
+    async def take(self, config: Config) -> None:
         """Take up all settings that are `LIVE`; requests under way keep the time limits they began with."""
         new = rules_of(config)
         for name in new.weights.__struct_fields__:
@@ -99,7 +99,7 @@ class Live:
         self.membership.drain_seconds = config.drain_seconds
         self.discovery.settings(config.workers)
         if self.front.keys is not None:
-            self.front.keys.give(config.api_key)
+            await self.front.keys.give(config.api_key)
         logs.set_level(config.log_level)
 
 

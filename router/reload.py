@@ -1,11 +1,13 @@
 """Settings that are read again: on SIGHUP, and whenever the file of --config has changed.
 
 What can change while the router runs is taken up; streams, views and requests are not touched. What cannot is
-named in one line of the log. Settings that are wrong change nothing.
+named in one line of the log. Settings that are wrong change nothing. Files are read and checked in a thread:
+it takes seconds when one is large.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -37,33 +39,49 @@ class Reload:
         self._path = config_path(flags, environ)
         self._seen = stamp(self._path) if self._path is not None else ()
         self._waiting: set[str] = set()
+        self._lock = asyncio.Lock()
+        self._asked: set[asyncio.Task[None]] = set()
         self.on_taken: Callable[[Config], None] | None = None
 
-    def now(self) -> None:
+    def ask(self) -> None:
+        """Have all read again soon; for a signal's handler."""
+        task = asyncio.create_task(self.now())
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def now(self) -> None:
         """Read all settings, keys and certificates again."""
-        self._live.front.reload()
-        if not self._settings():
+        await self._live.front.reload()
+        if not await self._settings():
             _log.info("read the settings again: none that can be taken up has changed")
 
     async def watch(self) -> None:
         """Read the file again whenever it has changed, until cancelled."""
         while self._path is not None:
             self._seen = await settled(self._path, self._seen)
-            self._settings()
+            await self._settings()
 
-    def _settings(self) -> bool:
+    async def _settings(self) -> bool:
         """Take up what has changed; say whether anything was said of it."""
-        try:
-            new = load(self._flags, self._environ)
-            check_routes(new)
-        except ConfigError as error:
-            _log.error("the settings stay what they were: %s", error.message)
-            return True
+        async with self._lock:  # of two readings the later one counts
+            try:
+                new = await asyncio.to_thread(self._read)
+            except ConfigError as error:
+                _log.error("the settings stay what they were: %s", error.message)
+                return True
+            return await self._take(new)
+
+    def _read(self) -> Config:
+        new = load(self._flags, self._environ)
+        check_routes(new)
+        return new
+
+    async def _take(self, new: Config) -> bool:
         changed = {field.name for field in fields(new) if _differ(self._config, new, field.name)}
         taken = changed & self._live.names
         if taken:
             self._config = replace(self._config, **{name: getattr(new, name) for name in taken})
-            self._live.take(self._config)
+            await self._live.take(self._config)
             if self.on_taken is not None:
                 self.on_taken(self._config)
             _log.info("settings changed: %s", _flags(taken))

@@ -72,7 +72,7 @@ async def _serve(startup: Startup, stop: Stop) -> None:
         await team.join(stop.as_if_told)
     page = has_page(config.dashboard, listening.getsockname()[0])
     app = build(startup, page=page)
-    reload = _reload(startup, app)
+    reload = await _reload(startup, app)
     watch = asyncio.create_task(reload.watch())
     server = _server(startup, app.edge)
     picking = await _picking(config, app.picker, startup.front)
@@ -88,15 +88,15 @@ async def _serve(startup: Startup, stop: Stop) -> None:
         await picking.stop(config.grace_seconds)
 
 
-def _reload(startup: Startup, app: App) -> Reload:
+async def _reload(startup: Startup, app: App) -> Reload:
     """Return what reads the settings again, on SIGHUP from now on."""
     reload = Reload(startup.config, app.live, startup.flags, os.environ)
     team = startup.team
     if team is not None:
         team.keep_good(startup.front.keys, reload)
-    take_hangups(asyncio.get_running_loop(), reload.now)
+    take_hangups(asyncio.get_running_loop(), reload.ask)
     if team is not None and team.seat.late:
-        reload.now()  # the others may have taken up other settings meanwhile
+        await reload.now()  # the others may have taken up other settings meanwhile
     return reload
 
 

@@ -1,13 +1,17 @@
-"""The file of clients' keys, read again whenever it changes: keys can be given and taken away at any time."""
+"""The file of clients' keys, read again whenever it changes: keys can be given and taken away at any time.
+
+Once requests are served it is read in a thread: a large file is hashed for long.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from router.api.keys import ClientLimits, default_name, digest_of, read_keys
 from router.errors import ConfigError
+from router.named_file import read_named
 from router.watched import settled, stamp
 
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
     from router.api.keys import Keyring, Keys
 
+_MOST_BYTES = 2**24  # a hundred thousand keys and more
 _log = logging.getLogger(__name__)
 
 
@@ -25,7 +30,7 @@ class KeyFile:
     held last go on to hold.
     """
 
-    __slots__ = ("_given", "_held", "_on_read", "_path", "_ring", "_seen")
+    __slots__ = ("_given", "_held", "_lock", "_on_read", "_path", "_ring", "_seen")
 
     def __init__(self, ring: Keyring, path: str | None, given: Sequence[str]) -> None:
         self._ring = ring
@@ -33,6 +38,7 @@ class KeyFile:
         self._given = given
         self._seen: tuple[int, ...] = ()
         self._held: Keys = {}
+        self._lock = asyncio.Lock()
         self._on_read: Callable[[Keys], None] | None = None
 
     def begin(self, last: Keys | None) -> None:
@@ -53,33 +59,41 @@ class KeyFile:
         self._on_read = on_read
         on_read(self._held)
 
-    def give(self, keys: Sequence[str]) -> None:
+    async def give(self, keys: Sequence[str]) -> None:
         """Take other keys than those given at the start."""
         if keys != self._given:
             self._given = keys
-            self.reload()
+            await self.reload()
 
     def load(self) -> None:
         """Read the keys; raises ConfigError, one line, which shows no key."""
-        seen, keys = self._stamp(), {}
-        for key in self._given:
+        self._take(*self._read(self._given))
+
+    def _read(self, given: Sequence[str]) -> tuple[tuple[int, ...], Keys]:
+        """Return the file's stamp, and the keys; changes nothing. Raises ConfigError."""
+        seen, keys = self._stamp(), dict[bytes, tuple[str, ClientLimits]]()
+        for key in given:
             digest = digest_of(key)
             keys[digest] = default_name(digest), ClientLimits()
         if self._path is not None:
             read_keys(self._text(self._path), keys, self._path)
         if not keys:
             raise ConfigError(f"{self._path or '--api-key'}: expected a key, found none")
+        return seen, keys
+
+    def _take(self, seen: tuple[int, ...], keys: Keys) -> None:
         self._hold(keys)
         self._seen = seen
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Read them again; what is wrong is logged, and the keys stay what they were."""
-        try:
-            self.load()
-        except ConfigError as error:
-            self._stay(error)
-        else:
-            _log.info("read the keys of %d clients", len(self._ring.clients()))
+        async with self._lock:
+            try:
+                self._take(*await asyncio.to_thread(self._read, self._given))
+            except ConfigError as error:
+                self._stay(error)
+            else:
+                _log.info("read the keys of %d clients", len(self._ring.clients()))
 
     def _stay(self, error: ConfigError) -> None:
         self._seen = self._stamp()
@@ -95,11 +109,11 @@ class KeyFile:
         """Read the file again whenever it has changed, for ever."""
         while self._path is not None:
             await settled(self._path, self._seen)
-            self.reload()
+            await self.reload()
 
     def _text(self, path: str) -> str:
         try:
-            return Path(path).read_text("utf-8")
+            return read_named(path, _MOST_BYTES).decode()
         except OSError as error:
             raise ConfigError(f"--api-keys: the file cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:

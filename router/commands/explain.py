@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +14,7 @@ from router.commands.ink import Ink, plural, say, say_json
 from router.commands.table import Cell, lines
 from router.commands.workers import TIERS, place
 from router.errors import CommandFailed
+from router.named_file import BOM, read_named
 from router.printable import printable
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def run(file: str, access: Access, *, as_json: bool) -> None:
 def _read(file: str) -> bytes:
     try:
         if file == "-":
-            return sys.stdin.buffer.read(_MOST_BYTES)
-        with Path(file).open("rb") as body:
-            return body.read(_MOST_BYTES)
+            return sys.stdin.buffer.read(_MOST_BYTES).removeprefix(BOM)
+        return read_named(file, _MOST_BYTES)
     except OSError as error:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}") from None
 

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from router.errors import ConfigError
+from router.named_file import read_named
 
 VOCABULARIES = ("tokenizer.json", "tekken.json", "tiktoken.model", "*.tiktoken")
 """What a vocabulary's file is called, in the order in which SGLang looks."""
 
+_MOST_BYTES = 2**28  # of a file beside a vocabulary
 _EXPECTED = "expected a tokenizer.json, tekken.json, tiktoken.model or *.tiktoken, or the directory it is in"
 
 
@@ -107,6 +109,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_named(path, _MOST_BYTES).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"tokenizer: {path} is not UTF-8: {error}") from None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 from router.errors import ConfigError
+from router.named_file import read_named
 
+_MOST_BYTES = 2**24  # the authorities of all the world are a quarter of a MiB
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +88,7 @@ def _load_authorities(context: ssl.SSLContext, flag: str, path: str) -> None:
 
 def _check_readable(flag: str, path: str) -> None:
     try:
-        Path(path).read_bytes()
+        read_named(path, _MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"{flag} {path}: the file cannot be read: {error.strerror}") from None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from router.named_file import read_named
 from router.records.entries import Session
 from router.records.format import SUFFIX, Cut, RecordError, read
 
@@ -50,13 +51,9 @@ class Stored:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        return read_named(path, _MOST_BYTES)
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or error}") from error
-    if len(data) > _MOST_BYTES:
-        raise RecordError(f"{path}: it is larger than any part of a record")
-    return data
 
 
 def sessions(directory: str) -> list[Stored]:

@@ -152,7 +152,7 @@ def test_without_limits_nothing_is_limited() -> None:
         one.take_prompt(10**6, at(0.0))
 
 
-def test_a_file_that_changes_changes_the_keys_and_a_wrong_one_changes_nothing(
+async def test_a_file_that_changes_changes_the_keys_and_a_wrong_one_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "keys"
@@ -162,17 +162,17 @@ def test_a_file_that_changes_changes_the_keys_and_a_wrong_one_changes_nothing(
     file.load()
     first = keys.client_of([(b"x-api-key", SECRET.encode())])
     path.write_text(f"{SECRET} name=a requests-per-second=1\nsk-newer-one name=b")
-    file.reload()
+    await file.reload()
     assert who(keys, b"x-api-key", b"sk-newer-one") == "b"
     assert keys.client_of([(b"x-api-key", SECRET.encode())]) is first  # with what it has used
     for wrong in (f"{SECRET}\nshort", "\xff"):
         path.write_bytes(wrong.encode("latin-1"))
-        file.reload()
+        await file.reload()
     path.unlink()
-    file.reload()
+    await file.reload()
     assert who(keys, b"x-api-key", b"sk-newer-one") == "b"
     path.write_text("sk-newer-one name=b")
-    file.reload()
+    await file.reload()
     assert who(keys, b"x-api-key", SECRET.encode()) is None
     assert who(keys, b"x-api-key", b"sk-from-elsewhere")
     assert SECRET not in caplog.text

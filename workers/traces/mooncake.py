@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from router.named_file import read_named
 from workers.traces.workload import Ask, Segment, Workload, WorkloadError, in_order
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BLOCK_TOKENS = 512
+_MOST_BYTES = 2**30
 _MOST_IDS = 1 << 40
 
 
@@ -35,10 +37,10 @@ _decode = msgspec.json.Decoder(_Line).decode
 def read(path: Path, *, spread: bool = True) -> Workload:
     """Return the trace of a file, its first request at 0 s. Raises WorkloadError, which names the line."""
     try:
-        with path.open("rb") as file:
-            asks = [_ask(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+        lines = read_named(path, _MOST_BYTES).split(b"\n")
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror or error}") from error
+    asks = [_ask(line, number, path) for number, line in enumerate(lines, 1) if line.strip()]
     if not asks:
         raise WorkloadError(f"{path}: there is no request in it")
     asks.sort(key=lambda ask: ask.at)

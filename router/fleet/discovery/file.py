@@ -5,6 +5,7 @@ One that cannot be read, or holds something wrong, changes nothing, and that is 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ class FileSource:
         while True:
             self._seen = await settled(self._path, self._seen)
             try:
-                workers = read_workers(self._path)
+                workers = await asyncio.to_thread(read_workers, self._path)  # a large one takes seconds
             except ConfigError as error:
                 self.failing = True
                 _log.error("the workers stay what they were: %s", error.message)

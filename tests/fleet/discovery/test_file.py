@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from router.errors import ConfigError
+from router.fleet.discovery import file as file_module
 from router.fleet.discovery.file import FileSource, read_workers
 from tests.fleet.discovery.following import following, logged
 from tests.fleet.discovery.test_reconciler import settled, stand_ins
+from tests.threads import threads_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -75,6 +78,21 @@ async def test_the_fleet_follows_the_file(tmp_path: Path) -> None:
             path.write_text(json.dumps([two]))
             await settled(here, two)
             assert stays.ranks == []
+
+
+async def test_a_file_that_has_changed_is_read_where_no_request_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "workers.yaml"
+    async with stand_ins(2) as (one, two):
+        path.write_text(f"- {one}")
+        async with following(FileSource(str(path))) as here:
+            await settled(here, one)
+            read = threads_of(monkeypatch, file_module, "read_workers")
+            path.write_text(f"- {two}")
+            await settled(here, two)
+            assert read
+            assert threading.main_thread() not in read
 
 
 async def test_a_broken_file_keeps_the_fleet_and_says_so_once(tmp_path: Path) -> None:
