@@ -3,7 +3,8 @@
 The function has the signature of those in `costs`: `function(facts: Facts, weights: Weights)` returns one
 finite number per rank, in the order of the facts' columns, and the least wins. It is called in the event
 loop for every request, so it must be quick and must not wait. What raises, or returns anything else, costs no
-request: kv decides instead, which is counted, and told the log at most once a minute.
+request: kv decides instead, which is counted, and told the log at most once a minute; so is one that takes
+5 ms and more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from router.core.terms import Terms
 
 _LOG_SECONDS = 60.0
+_SLOW_SECONDS = 0.005
+# The newest call's part in what calls take: one that was only held up makes none slow.
+_SHARE = 1 / 16
 _NUMBERS = {int, float}
 _log = logging.getLogger(__name__)
 
@@ -43,10 +47,18 @@ class WrongCostsError(Exception):
 
 
 class Guard:
-    """Calls the function; `failures` counts the times that kv had to decide."""
+    """Calls the function; `failures` counts the times that kv had to decide. `clock` is in seconds."""
 
-    def __init__(self, name: str, function: Callable[[Facts, Weights], object]) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[Facts, Weights], object],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.failures = 0
+        self._seconds = 0.0
+        self._clock = clock
+        self._slow_lines = Bucket(1 / _LOG_SECONDS, 1)
         self._name = name
         self._function = function
         self._lines = Bucket(1 / _LOG_SECONDS, 1)
@@ -54,16 +66,25 @@ class Guard:
     def __call__(self, facts: Facts, weights: Weights) -> Sequence[float]:
         """Return the function's costs, or kv's. About 1 us, and 10 ns a rank, over the function's own."""
         uncached = facts.uncached.copy()
+        began = self._clock()
         try:
             return checked(self._function(facts, weights), len(uncached))
         except BaseException as error:  # noqa: BLE001 - it cannot wait: what is raised is its own, whatever it is
             self._failed(error)
+        finally:
+            self._took(self._clock() - began)
         facts.uncached = uncached  # whatever the function has done to it
         return costs.kv(facts, weights)
 
+    def _took(self, seconds: float) -> None:
+        self._seconds += (seconds - self._seconds) * _SHARE
+        if self._seconds > _SLOW_SECONDS and not self._slow_lines.take(1, self._clock()):
+            what = "policy %s takes %.0f ms for a choice, in which no other request and no stream goes on"
+            _log.warning(what, self._name, self._seconds * 1e3)
+
     def _failed(self, error: BaseException) -> None:
         self.failures += 1
-        if not self._lines.take(1, time.monotonic()):
+        if not self._lines.take(1, self._clock()):
             what = "policy %s: kv decides instead (%d so far): %s"
             _log.warning(what, self._name, self.failures, said(error))
 

@@ -143,6 +143,31 @@ def test_what_goes_wrong_later_costs_no_request_and_is_told_rarely(
     assert len(caplog.records) == 1
 
 
+def test_one_that_is_slow_is_told_of_once_a_minute_and_one_that_was_held_up_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now, takes = [100.0], [0.0]
+
+    def function(facts: Facts, _: object) -> Any:
+        now[0] += takes[0]
+        return list(map(float, facts.uncached))
+
+    guard, facts = Guard("mine:rule", function, lambda: now[0]), samples()[0]
+    with caplog.at_level(logging.WARNING):
+        for takes[0] in [0.001] * 50 + [0.06] + [0.001] * 50:
+            guard(facts, Weights())
+        assert not caplog.records
+        takes[0] = 0.05
+        for _ in range(1000):
+            guard(facts, Weights())
+        assert caplog.messages[0].startswith("policy mine:rule takes ")
+        assert len(caplog.messages) == 1
+        for _ in range(1000):
+            guard(facts, Weights())
+    assert len(caplog.messages) == 2
+    assert caplog.messages[1].startswith("policy mine:rule takes 50 ms for a choice")
+
+
 def test_one_that_spoils_the_facts_spoils_no_choice() -> None:
     def function(facts: Facts, _: object) -> Any:
         facts.uncached.clear()
