@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from router.api.admission import Capacity
 from router.core.breaker import BreakerRules
 from router.core.cost import Weights
+from router.options.policies import WEIGHTS
 from router.proxy.limits import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from router.config import Config
 
 
@@ -41,30 +44,15 @@ def limits_of(config: Config) -> Limits:
 
 def weights_of(config: Config) -> Weights:
     """Return what policies weigh."""
-    return Weights(
-        uncached=config.uncached_weight,
-        active=_whole(config.active_weight),
-        saturated=config.saturated_weight,
-        copy=config.copy_weight,
-        crowd=config.crowd_weight,
-        batch=config.prefill_batch,
-        occupancy=config.occupancy_weight,
-        adapter=config.adapter_weight,
-        adapter_slots=config.adapter_slots,
-        prefill_speed=config.prefill_speed,
-        host_speed=config.host_speed,
-        disk_speed=config.disk_speed,
-        external_speed=config.external_speed,
-        temperature=config.dynamo_temperature,
-        sticky_seconds=config.sticky_seconds,
-        bound=config.hash_bound,
-        prefix_tokens=config.hash_tokens,
-    )
+    return weights_from({weight: getattr(config, name) for weight, name in WEIGHTS.items()})
 
 
-def _whole(number: float) -> float:
-    """Return a whole number as int: see Weights."""
-    return int(number) if number.is_integer() else number
+def weights_from(values: Mapping[str, float]) -> Weights:
+    """Return weights by name; what is not given is as it is by default."""
+    weights = Weights(**values)  # type: ignore[arg-type] # two of them are whole, as their settings are
+    if isinstance(weights.active, float) and weights.active.is_integer():
+        weights.active = int(weights.active)  # see Weights
+    return weights
 
 
 def breaker_rules_of(config: Config) -> BreakerRules:

@@ -5,6 +5,26 @@ from __future__ import annotations
 from router.options.kinds import DAY, HEADER, POLICY
 from router.setting import Setting, integer, number, one_of
 
+# What policies weigh, by the names that these weights have inside: the settings that they are set by.
+WEIGHTS = {
+    "uncached": "uncached_weight",
+    "active": "active_weight",
+    "saturated": "saturated_weight",
+    "copy": "copy_weight",
+    "crowd": "crowd_weight",
+    "batch": "prefill_batch",
+    "occupancy": "occupancy_weight",
+    "adapter": "adapter_weight",
+    "adapter_slots": "adapter_slots",
+    "prefill_speed": "prefill_speed",
+    "host_speed": "host_speed",
+    "disk_speed": "disk_speed",
+    "external_speed": "external_speed",
+    "temperature": "dynamo_temperature",
+    "sticky_seconds": "sticky_seconds",
+    "bound": "hash_bound",
+    "prefix_tokens": "hash_tokens",
+}
 SETTINGS = {
     "policy": Setting(
         POLICY,

@@ -13,6 +13,7 @@ from workers.simulate.results import Result
 if TYPE_CHECKING:
     from pathlib import Path
 
+SPEED = "expected a number from 1 to 1000000000 tokens/s,"
 SMALL = (
     "--workload",
     "groups,qps=5,seconds=4,groups=5,output=10",
@@ -77,8 +78,12 @@ def test_the_preset_table_has_every_column_and_its_troubles() -> None:
         (("--workload", "chat", "--no-spread"), "--spread has no effect without --trace"),
         (("--workload", "chat", "--share", "1"), "--share has no effect with one router"),
         (("--workload", "chat", "--kv-tokens", "1024"), "see --kv-tokens"),
-        (("--workload", "chat", "--weights", "host_speed=0"), "--weights: host_speed is from 1 to"),
-        (("--workload", "chat", "--weights", "adapter_slots=" + "9" * 400), "adapter_slots is from 0 to"),
+        (("--workload", "chat", "--weights", "uncached"), "--weights: expected NAME=N of uncached, active"),
+        (("--workload", "chat", "--weights", "host_speed=0"), f"--weights: host_speed: {SPEED} got '0'"),
+        (("--workload", "chat", "--weights", "adapter_slots=1.5"), "adapter_slots: expected a whole number"),
+        (("--workload", "chat", "--weights", "uncached=1001"), "uncached: expected a number from 0 to 1000"),
+        (("--workload", "chat", "--weights", "bound=0.5"), "bound: expected a number from 1 to 1000"),
+        (("--workload", "chat", "--weights", "saturated=nan"), "saturated: expected a number from 1 to 1000"),
         (("--workload", "chat", "--profile", "tpu"), "'tpu' is not one of"),
         (("--workload", "chat", "--qps", "nan"), "nan is not a number"),
         (("--table", "--qps", "3"), "--qps has no effect on --table"),

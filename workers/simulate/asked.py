@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from router.core.cost import POLICIES, Weights
+from router.config import OPTIONS
+from router.core.cost import POLICIES
+from router.derived import weights_from
+from router.errors import ConfigError
+from router.options.policies import WEIGHTS
+from router.setting import Given
 from workers.engine.timing import PROFILES
 from workers.simulate.columns import by_policy, by_trouble
 from workers.simulate.recipe import Run
@@ -21,10 +26,10 @@ from workers.traces.source import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from router.core.cost import Weights
+
 DEFAULT_PAGE = 16
 _LAG = re.compile(r"events-lag=([0-9]+(?:\.[0-9]+)?)s?")
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
-_MOST_WEIGHT = 1_000_000_000
 _TIER = re.compile(r"[0-9.]+x")
 
 
@@ -120,18 +125,17 @@ def weighed(texts: Sequence[str], setup: Setup) -> Iterator[Setup]:
 
 
 def _weights(text: str) -> Weights:
-    weights = Weights()
+    """Return weights; each is read as the setting of `kv-router serve` that it has there."""
+    values = {}
     for part in filter(None, text.split(",")):
-        name, _, number = part.partition("=")
-        known = getattr(weights, name, None) if name in Weights.__struct_fields__ else None
-        if known is None or not _NUMBER.fullmatch(number):
-            names = ", ".join(Weights.__struct_fields__)
-            raise click.UsageError(f"--weights: expected NAME=N of {names}, not {part!r}")
-        least = 1 if name.endswith("_speed") else 0
-        if not least <= float(number) <= _MOST_WEIGHT:
-            raise click.UsageError(f"--weights: {name} is from {least} to {_MOST_WEIGHT}, not {number:.20}")
-        setattr(weights, name, type(known)(float(number)))
-    return weights
+        name, equals, number = part.partition("=")
+        if name not in WEIGHTS or not equals:
+            raise click.UsageError(f"--weights: expected NAME=N of {', '.join(WEIGHTS)}, not {part!r}")
+        try:
+            values[name] = OPTIONS[WEIGHTS[name]].read(Given(f"--weights: {name}", number))
+        except ConfigError as error:
+            raise click.UsageError(error.message) from None
+    return weights_from(values)
 
 
 def runs_from(options: dict[str, Any]) -> list[Run]:
