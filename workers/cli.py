@@ -18,7 +18,7 @@ import uvloop
 
 from workers.assembly import consecutive, spec_from
 from workers.fleet import Fleet
-from workers.options import FAULT_HELP, MOST_WORKERS, given, worker_options
+from workers.options import EXIT_INTERRUPTED, FAULT_HELP, MOST_WORKERS, given, worker_options
 from workers.tokenizer import TokenizerError
 
 if TYPE_CHECKING:
@@ -118,4 +118,4 @@ def main() -> None:
         click.echo(f"kv-workers: {error.format_message()}", err=True)
         sys.exit(error.exit_code)
     except click.Abort:
-        sys.exit(1)
+        sys.exit(EXIT_INTERRUPTED)

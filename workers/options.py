@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_WORKERS = 4096
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 _PORT = click.IntRange(*COUNTS["port"])
 FAULT_HELP = "\n".join(
     ["\b", "Faults (--fault NAME=VALUE, or POST /_faults with a JSON object at run time) [default]:"]

@@ -81,5 +81,5 @@ async def _live(source: Source, policy: str) -> Live:
     fleet = ("--profile", PROFILE, "--capacity-tokens", str(KV_TOKENS), "--page-size", str(Setup().page_size))
     async with both(*fleet, count=WORKERS, router_options=("--policy", policy)) as (_, front, _client):
         target = Target(front.url, "stand-in")
-        outcomes = await asyncio.to_thread(load, source, target, 1, lambda _count: None)
+        outcomes = await asyncio.to_thread(lambda: list(load(source, target, 1)))
     return Live.of(outcomes, url=front.url, workload="", name=policy)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,6 +60,43 @@ async def test_a_url_where_nobody_listens_is_told() -> None:
     code, table, _ = await load("--url", "http://127.0.0.1:9", *WORKLOAD, "--requests", "3")
     assert code == 1
     assert "3 requests failed: no connection" in table
+
+
+async def test_an_interrupt_shows_what_has_been_measured_so_far(tmp_path: Path) -> None:
+    file = tmp_path / "live.json"
+    workload = ("--workload", "groups,qps=20,seconds=3600,groups=5,shared=60,own=10,output=2")
+    async with both(count=1) as (_, front, client):
+        command = [
+            sys.executable,
+            "-m",
+            "workers",
+            "load",
+            "--url",
+            front.url,
+            *workload,
+            "--json",
+            str(file),
+        ]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+
+        async def answered() -> bool:
+            row = (await client.get("/workers")).json()["workers"][0]
+            return bool(row["answered"] > 5)
+
+        await until_awaited(answered, "some requests were answered")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    live = msgspec.json.decode(file.read_bytes(), type=Live)
+    assert live.result.requests > 0
+    assert live.result.unended == 0
+    table = out.decode().splitlines()
+    assert table[1].startswith(front.url)
+    assert f"interrupted: {live.result.requests} of " in table[2]
 
 
 async def test_a_worker_that_dies_cuts_its_answers() -> None:

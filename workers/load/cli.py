@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from router.errors import ConfigError
 from router.proxy.origin import parse_origin
@@ -14,7 +15,8 @@ from workers.load.process import LoadFailed, Target
 from workers.load.process import load as put_load
 from workers.load.prompts import FORMS
 from workers.load.result import Live, notes
-from workers.options import Number, given
+from workers.options import EXIT_INTERRUPTED, Number, given
+from workers.results_file import check_writable, write
 from workers.simulate.report import listing
 from workers.traces.options import (
     JSON_OPTION,
@@ -22,14 +24,16 @@ from workers.traces.options import (
     WORKLOADS,
     add,
     check_source,
-    check_writable,
     loaded,
     source_from,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from workers.load.client import Outcome
+    from workers.traces.source import Source
+    from workers.traces.workload import Workload
 
 _OPTIONS = [
     click.option("--url", required=True, metavar="URL", help="Where POST /v1/completions is answered."),
@@ -46,6 +50,13 @@ _OPTIONS = [
         type=click.IntRange(1000, 10_000_000),
         default=30_000,
         help="Token ids are below; of use with --prompts ids.",
+    ),
+    click.option(
+        "--salt",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Another number makes other prompts of the same lengths and shared parts: a second run with the "
+        "same one finds prompts of the first still cached, whatever its --seed.",
     ),
     click.option(
         "--api-key", metavar="KEY", envvar="KV_LOAD_API_KEY", help="Sent as Authorization: Bearer KEY."
@@ -84,26 +95,37 @@ def load(**options: Any) -> None:
         options["model"],
         options["prompts"],
         options["vocabulary"],
+        options["salt"],
         options["api_key"],
         options["timeout"],
     )
-    with click.progressbar(length=len(workload.asks), label=workload.name, file=sys.stderr) as bar:
-        try:
-            outcomes = put_load(source, target, options["processes"], bar.update)
-        except LoadFailed as error:
-            raise click.ClickException(str(error)) from error
+    outcomes, whole = _put(source, target, options["processes"], workload)
     live = Live.of(outcomes, url=url, workload=workload.name, name=options["name"] or url)
     click.echo(listing([live.result]))
-    for note in notes(live):
+    for note in notes(live, len(workload.asks)):
         click.echo(note)
-    _write(live, options["json_path"])
+    write(options["json_path"], live)
+    if not whole:
+        sys.exit(EXIT_INTERRUPTED)
     if live.result.unended == live.result.requests:
         raise click.ClickException("not one request was answered")
 
 
-def _write(live: Live, path: Path | None) -> None:
-    try:
-        if path is not None:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(live)) + b"\n")
-    except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+def _put(source: Source, target: Target, processes: int, workload: Workload) -> tuple[list[Outcome], bool]:
+    """Return the outcomes by their time, and True; once interrupted those that there are, and False."""
+    outcomes: list[Outcome] = []
+    whole = True
+    with (
+        click.progressbar(length=len(workload.asks), label=workload.name, file=sys.stderr) as bar,
+        closing(put_load(source, target, processes)) as coming,
+    ):
+        try:
+            for outcome in coming:
+                outcomes.append(outcome)
+                bar.update(1)
+        except LoadFailed as error:
+            raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what there is, is shown and written
+            whole = False
+    return sorted(outcomes, key=lambda outcome: outcome.record.at), whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -21,7 +21,7 @@ from workers.load.client import Outcome, send
 from workers.load.prompts import body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Generator, Iterator
     from multiprocessing.context import SpawnProcess
 
     from workers.traces.source import Source
@@ -43,14 +43,14 @@ class Target:
     model: str
     form: str = "ids"
     vocabulary: int = 30_000
+    salt: int = 0
     key: str | None = None
     timeout: float = 600.0
 
 
-def load(source: Source, target: Target, processes: int, progress: Callable[[int], None]) -> list[Outcome]:
-    """Return the outcome of every request, by its time. Whatever ends it, no process is left behind."""
+def load(source: Source, target: Target, processes: int) -> Generator[Outcome]:
+    """Yield the outcome of every request, as they end. Whatever ends it, no process is left behind."""
     active: dict[Connection, SpawnProcess] = {}
-    outcomes: list[Outcome] = []
     try:
         for number in range(processes):
             _start(source, target, number, processes, active)
@@ -61,12 +61,11 @@ def load(source: Source, target: Target, processes: int, progress: Callable[[int
             connection.send(start)
         while active:
             for ready in wait(list(active)):
-                _take(cast("Connection", ready), active, outcomes, progress)
+                yield from _take(cast("Connection", ready), active)
     finally:
         for process in active.values():
             process.terminate()
             process.join()
-    return sorted(outcomes, key=lambda outcome: outcome.record.at)
 
 
 def _start(
@@ -75,55 +74,59 @@ def _start(
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(source, target, number, processes, theirs), daemon=True)
-    process.start()
+    with _no_interrupts():  # a terminal's Ctrl-C is for this process alone
+        process.start()
     theirs.close()
     active[ours] = process
 
 
-def _receive(connection: Connection, active: dict[Connection, SpawnProcess]) -> object:
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold SIGINT back for a moment; from who is started meanwhile it is held back for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return connection.recv()
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _receive(connection: Connection, active: dict[Connection, SpawnProcess]) -> Outcome | None:
+    """Return an outcome; None from one that is ready, and at the end."""
+    try:
+        return cast("Outcome | None", connection.recv())
     except (EOFError, ConnectionResetError):
         active[connection].join()
         raise LoadFailed("a process of the load generator has failed") from None
 
 
-def _take(
-    connection: Connection,
-    active: dict[Connection, SpawnProcess],
-    outcomes: list[Outcome],
-    progress: Callable[[int], None],
-) -> None:
-    said = _receive(connection, active)
-    if isinstance(said, int):
-        progress(said)
+def _take(connection: Connection, active: dict[Connection, SpawnProcess]) -> Iterator[Outcome]:
+    outcome = _receive(connection, active)
+    if outcome is not None:
+        yield outcome
         return
-    outcomes += cast("list[Outcome]", said)
     active.pop(connection).join()
     connection.close()
 
 
 def _work(source: Source, target: Target, number: int, processes: int, connection: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asks = source.load().asks[number::processes]
     gc.freeze()
     with suppress(EOFError, ConnectionError):
-        connection.send(0)
+        connection.send(None)
         start: float = connection.recv()
-        connection.send(uvloop.run(_run(asks, target, start, connection)))
+        uvloop.run(_run(asks, target, start, connection))
+        connection.send(None)
 
 
-async def _run(asks: tuple[Ask, ...], target: Target, start: float, connection: Connection) -> list[Outcome]:
+async def _run(asks: tuple[Ask, ...], target: Target, start: float, connection: Connection) -> None:
     """Send every request at its time, however many are under way."""
     limits = Limits(idle_seconds=target.timeout, first_byte_seconds=target.timeout)
     client = Upstream(target.url, limits=limits, key=target.key)
-    make = partial(body, form=target.form, vocabulary=target.vocabulary, model=target.model)
-    outcomes: list[Outcome] = []
+    make = partial(body, form=target.form, vocabulary=target.vocabulary, model=target.model, salt=target.salt)
 
     async def one(ask: Ask, made: bytes, due: float) -> None:
         await asyncio.sleep(due - monotonic())
-        outcomes.append(await send(client, ask, made, due))
-        connection.send(1)
+        connection.send(await send(client, ask, made, due))
 
     async with asyncio.TaskGroup() as group:
         for ask in asks:
@@ -131,4 +134,3 @@ async def _run(asks: tuple[Ask, ...], target: Target, start: float, connection: 
             await asyncio.sleep(due - _PREPARE_SECONDS - monotonic())
             group.create_task(one(ask, make(ask), due))
     await client.close()
-    return outcomes

@@ -48,8 +48,11 @@ class Live(msgspec.Struct):
         )
 
 
-def notes(live: Live) -> list[str]:
-    """Return what a reader of the numbers should know, a line each."""
-    said = [f"{count} requests failed: {error}" for error, count in live.errors.items()]
+def notes(live: Live, wanted: int) -> list[str]:
+    """Return what a reader of the numbers should know, a line each; `wanted`: requests of the workload."""
+    said = []
+    if live.result.requests < wanted:
+        said.append(f"interrupted: {live.result.requests} of {wanted} requests had ended")
+    said += [f"{count} requests failed: {error}" for error, count in live.errors.items()]
     said.append(f"requests were sent {live.late.p99 * 1e3:.1f} ms late or less (p99)")
     return said

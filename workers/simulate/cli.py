@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from workers.options import given
+from workers.results_file import check_writable, write
 from workers.simulate.asked import check_given, runs_from, table_from
 from workers.simulate.jobs import JobFailed, run_all
 from workers.simulate.options import simulate_options
 from workers.simulate.report import listing, matrix
-from workers.traces.options import WORKLOADS, check_writable, loaded
+from workers.traces.options import WORKLOADS, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def simulate(**options: Any) -> None:
         prepare(options["plots"])
     check_writable(options["json_path"])
     runs, troubles = table_from(options) if options["table"] else (runs_from(options), [])
-    results = _run(runs + troubles, options["jobs"], partial(_keep, options["json_path"]))
+    results = _run(runs + troubles, options["jobs"], partial(write, options["json_path"]))
     _show(results[: len(runs)], results[len(runs) :], in_columns=options["table"])
     if options["plots"] is not None:
         _draw(results, options["plots"])
@@ -66,19 +66,6 @@ def _show(results: Sequence[Result], troubles: Sequence[Result], *, in_columns: 
     click.echo(matrix(results) if in_columns else listing(results))
     if troubles:
         click.echo("\n" + matrix(troubles))
-
-
-def _keep(path: Path | None, results: Sequence[Result]) -> None:
-    """Write what there is, all or nothing: a long run that is interrupted has not been for nothing."""
-    if path is None:
-        return
-    written = path.with_name(path.name + ".part") if path.is_file() else path
-    try:
-        written.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
-        if written is not path:
-            written.replace(path)
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from error
 
 
 def _draw(results: Sequence[Result], directory: Path) -> None:

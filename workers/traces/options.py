@@ -107,12 +107,3 @@ def loaded(source: Source) -> Workload:
         return source.load()
     except WorkloadError as error:
         raise click.UsageError(str(error)) from error
-
-
-def check_writable(path: Path | None) -> None:
-    """See to it that results can be written, so that a long run is not for nothing."""
-    try:
-        if path is not None:
-            path.touch()
-    except OSError as error:
-        raise click.UsageError(f"--json: {error.filename}: {error.strerror}") from error

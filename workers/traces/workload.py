@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Segment: TypeAlias = tuple[int, int]
 
-_PATTERN = 4
+PATTERN = 4
 
 
 class WorkloadError(ValueError):
@@ -113,7 +113,7 @@ def tokens_of(segments: tuple[Segment, ...], vocabulary: int) -> bytes:
 
 def _spelt(name: int, vocabulary: int, length: int) -> bytes:
     digits = array("I")
-    for _ in range(_PATTERN):
+    for _ in range(PATTERN):
         name, digit = divmod(name, vocabulary)
         digits.append(digit)
-    return (digits.tobytes() * -(-length // _PATTERN))[: length * digits.itemsize]
+    return (digits.tobytes() * -(-length // PATTERN))[: length * digits.itemsize]
