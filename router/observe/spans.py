@@ -34,6 +34,7 @@ from opentelemetry.trace import (
 )
 
 from router import __version__
+from router.observe.sending import Sending
 from router.observe.story import Moment
 from router.prompts.request import Kind
 
@@ -56,7 +57,7 @@ _OPERATIONS = {
 }
 _NANOSECONDS = 1e9
 _NOTE = "spans"
-_CLOSE_SECONDS = 2.0
+_CLOSE_SECONDS, _LAST_TRY_SECONDS = 2.0, 0.2
 _ERROR, _SERVER_ERROR = 400, 500
 
 
@@ -64,18 +65,18 @@ class Spans:
     """An observer. `endpoint` is where spans are posted to; None: OTEL_EXPORTER_OTLP_* say it."""
 
     def __init__(self, endpoint: str | None) -> None:
-        self._exporter = OTLPSpanExporter(endpoint)
+        self._sending = Sending(OTLPSpanExporter(endpoint), time.monotonic)
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._provider.add_span_processor(BatchSpanProcessor(self._sending))
         self._tracer = self._provider.get_tracer("kv-router", __version__)
 
     def close(self) -> None:
-        """Send what there is; when nobody takes it for some seconds, give up."""
+        """Send what there is; when nobody takes it for some seconds, or has taken the last, give up."""
         sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         sending.start()
-        sending.join(_CLOSE_SECONDS)
+        sending.join(_LAST_TRY_SECONDS if self._sending.failing else _CLOSE_SECONDS)
         if sending.is_alive():
-            self._exporter.shutdown()  # it ends the wait for the next try
+            self._sending.shutdown()  # it ends the wait for the next try
             sending.join(_CLOSE_SECONDS)
 
     def observe(self, moment: Moment, story: Story) -> None:

@@ -93,10 +93,10 @@ def _value(value: dict[str, Any]) -> Value:
 
 
 @asynccontextmanager
-async def collector() -> AsyncIterator[Collector]:
-    """Run one."""
+async def collector(port: int = 0) -> AsyncIterator[Collector]:
+    """Run one; 0 is any port."""
     made = Collector()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", port)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         yield made

@@ -14,10 +14,12 @@ from tests.e2e.pairs import pairs
 from tests.e2e.processes import both, joined, router
 from tests.e2e.scripted import engine_up, posts
 from tests.proxy.scripted import Peer, Worker, answer, plays
-from tests.waiting import until
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import pytest
 
 BODY = {"model": "stand-in", "prompt": [1, 2, 3]}
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -147,6 +149,28 @@ async def test_a_collector_that_is_not_there_costs_no_request() -> None:
     async with both(router_options=("--otlp", "http://127.0.0.1:9")) as (_, _, client):
         for _ in range(5):
             assert (await client.post("/v1/completions", json=BODY)).status_code == 200
+
+
+async def test_a_collector_that_takes_no_spans_is_told_of_and_so_is_one_that_takes_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    async with collector() as gone:
+        pass
+    where = ("--otlp", gone.url)
+    async with engine_up(plays(answer(COUNTS))) as worker, router([worker.url], *where) as front:
+        async with httpx2.AsyncClient(base_url=front.url) as client:
+            await joined(client, 1)
+
+            async def said(what: bytes) -> bool:
+                assert (await client.post("/v1/completions", json=BODY)).status_code == 200
+                return any(what in line for line in front.log)
+
+            await until_awaited(lambda: said(b" WARNING spans cannot be sent"), "it is told")
+            async with collector(int(gone.url.rpartition(":")[2])):
+                await until_awaited(lambda: said(b" INFO spans are sent again; "), "the end is told")
+        assert sum(b"spans cannot be sent" in line for line in front.log) == 1
 
 
 PROGRAM = """

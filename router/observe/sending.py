@@ -1,0 +1,64 @@
+"""What becomes of spans that are sent: said when that begins to fail, and when it works again.
+
+Everything here is called by the thread of the SDK's that sends them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from router.core.bucket import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+_SAY_SECONDS = 60.0
+_log = logging.getLogger(__name__)
+
+
+class Sending(SpanExporter):
+    """Sends by another exporter. `failing`: the last try failed. `clock` is in seconds.
+
+    A line when it begins to fail, once a minute at most, and one when it works again after that.
+    """
+
+    def __init__(self, exporter: SpanExporter, clock: Callable[[], float]) -> None:
+        self.failing = False
+        self._exporter = exporter
+        self._clock = clock
+        self._lines = Bucket(1 / _SAY_SECONDS, 1)
+        self._told = False
+        self._lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans; what is not taken is lost."""
+        try:
+            result = self._exporter.export(spans)
+        except Exception:  # noqa: BLE001 - whatever it is, the next ones may be sent
+            result = SpanExportResult.FAILURE
+        self.failing = result is not SpanExportResult.SUCCESS
+        if self.failing:
+            self._failed(len(spans))
+        elif self._told:
+            _log.info("spans are sent again; %d were lost", self._lost)
+            self._told, self._lost = False, 0
+        return result
+
+    def shutdown(self) -> None:
+        """End the wait for the next try."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is held here."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def _failed(self, count: int) -> None:
+        self._lost += count
+        if not self._told and not self._lines.take(1, self._clock()):
+            self._told = True
+            _log.warning("spans cannot be sent: the collector does not take them; %d are lost", self._lost)

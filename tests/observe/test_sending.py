@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from router.observe.sending import Sending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+GOOD, BAD = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
+
+
+class Scripted(SpanExporter):
+    """Answers as it is told."""
+
+    result: SpanExportResult | None = BAD
+
+    def export(self, _: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.result is None:
+            raise RuntimeError
+        return self.result
+
+
+def test_lines_are_one_when_it_begins_to_fail_and_one_when_it_works_again_at_most_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    now, exporter = [100.0], Scripted()
+    sending = Sending(exporter, lambda: now[0])
+    for exporter.result in (BAD, None, BAD, GOOD, GOOD, BAD, GOOD):
+        sending.export([])
+    now[0] += 61
+    for exporter.result in (BAD, BAD, GOOD):
+        sending.export([])
+    failed = "spans cannot be sent: the collector does not take them; 0 are lost"
+    assert caplog.messages == [failed, "spans are sent again; 0 were lost"] * 2
+
+
+@pytest.mark.parametrize("result", [BAD, None, GOOD])
+def test_it_knows_whether_the_last_try_failed(result: SpanExportResult | None) -> None:
+    exporter = Scripted()
+    exporter.result = result
+    sending = Sending(exporter, lambda: 0.0)
+    sending.export([])
+    assert sending.failing is (result is not GOOD)
