@@ -22,6 +22,7 @@ from router.fleet.snapshot import snapshot
 from router.fleet.spec import WorkerSpec, from_mapping, parse_worker
 from router.fleet.sync import WeightSync
 from router.fleet.worker import Worker
+from router.proxy.asgi import SENDER
 from router.proxy.body import read_body
 
 _JSON = "application/json"
@@ -39,7 +40,7 @@ def admin_routes(fleet: Fleet, crew: Crew, key: str) -> APIRouter:
     def allowed(request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if not hmac.compare_digest(given, expected):
-            knocks.refused()
+            knocks.refused(request.scope["state"][SENDER].named(request.headers.raw))
             raise NotAllowed("this route needs the admin key: Authorization: Bearer KEY")
 
     routes = APIRouter(prefix="/admin", dependencies=[Depends(allowed)])

@@ -9,9 +9,10 @@ from router.api.page import PAGE_PATHS
 from router.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from router.api.keys import Client, Keyring
+    from router.proxy.forwarding import Sender
     from router.proxy.headers import Field
 
 # What carries no prompt and says nothing of the fleet; probes and scrapers have no keys, and the page asks
@@ -50,12 +51,12 @@ class Door:
         """Whether a request that was let in still would be; counts nothing."""
         return self._ring.client_of(fields) is not None
 
-    def admit(self, fields: Iterable[Field], *, counted: bool = True) -> Client:
+    def admit(self, fields: Sequence[Field], sender: Sender, *, counted: bool = True) -> Client:
         """Return whose request it is; raises NotAllowed, and RateLimited when it is `counted`. About 1 us."""
         client = self._ring.client_of(fields)
         if client is None:
             self.refused += 1
-            self._knocks.refused()
+            self._knocks.refused(sender.named(fields))
             raise NotAllowed("expected a valid key: Authorization: Bearer KEY, or x-api-key: KEY")
         if counted:
             client.take_request(self._clock)

@@ -16,9 +16,10 @@ from router.api.routes import ROUTED, is_other
 from router.api.watch import PATH as WATCH
 from router.errors import NoRoute, RouterError, Stopping, WrongMethod
 from router.prompts.request import Kind
+from router.proxy.asgi import SENDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
     from starlette.types import ASGIApp
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from router.api.watch import Watch
     from router.proxy.asgi import Message, Receive, Send
     from router.proxy.cycle import Cycle, Handler
-    from router.proxy.forwarding import Forwarding
+    from router.proxy.forwarding import Forwarding, Sender
     from router.proxy.headers import Field
     from router.proxy.limits import ClientLimits
 
@@ -116,7 +117,7 @@ class Edge:
 
     def _lost(self, path: str, cycle: Cycle) -> Coroutine[Any, Any, None]:
         """Refuse what no route takes; it counts, and is told of, like any other request that is refused."""
-        error = self._barred(path, cycle.headers) or NoRoute(f"POST {path:.200}: Not Found")
+        error = self._barred(path, cycle.headers, cycle.sender) or NoRoute(f"POST {path:.200}: Not Found")
         return self._completions.refuse(Kind.OTHER, cycle, error)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -153,7 +154,7 @@ class Edge:
             self._hosts.check(path, scope["headers"])
         except RouterError as error:
             return error
-        if barred := self._barred(path, scope["headers"], counted=method == "POST"):
+        if barred := self._barred(path, scope["headers"], scope["state"][SENDER], counted=method == "POST"):
             return barred
         if path in self._routes:
             return WrongMethod(f"{path} takes POST, not {method}", allow="POST")
@@ -161,11 +162,13 @@ class Edge:
             return WrongMethod(f"{path} takes GET, not {method}", allow="GET")
         return None
 
-    def _barred(self, path: str, fields: Iterable[Field], *, counted: bool = True) -> RouterError | None:
+    def _barred(
+        self, path: str, fields: Sequence[Field], sender: Sender, *, counted: bool = True
+    ) -> RouterError | None:
         """Return why the door lets nobody with these headers to a path, None when it does."""
         if self._door is not None and not self._door.is_open(path):
             try:
-                self._door.admit(fields, counted=counted)
+                self._door.admit(fields, sender, counted=counted)
             except RouterError as error:
                 return error
         return None
@@ -179,7 +182,7 @@ def _served(completions: Completions, kind: Kind, door: Door | None) -> Handler:
 
     def serve_admitted(cycle: Cycle) -> Coroutine[Any, Any, None]:
         try:
-            client = admit(cycle.headers)
+            client = admit(cycle.headers, cycle.sender)
         except RouterError as error:
             return completions.refuse(kind, cycle, error)
         return serve(cycle, client)

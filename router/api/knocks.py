@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from router.core.bucket import Bucket
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SAY_SECONDS = 60.0
+_MOST_NAMED = 8
+_OTHERS = "others"
 _log = logging.getLogger(__name__)
 
 
@@ -23,11 +26,14 @@ class Knocks:
         self._key = key
         self._clock = clock
         self._lines = Bucket(1 / _SAY_SECONDS, 1)
-        self._untold = 0
+        self._untold = Counter[str]()
 
-    def refused(self) -> None:
-        """Count one more. What was given is not told: it can be a key with a slip in it."""
-        self._untold += 1
+    def refused(self, who: str) -> None:
+        """Count one more, by who asked. What was given is not told: it can be a key with a slip in it."""
+        known = who in self._untold or len(self._untold) < _MOST_NAMED
+        self._untold[who if known else _OTHERS] += 1
         if not self._lines.take(1, self._clock()):
-            _log.warning("requests refused for want of a valid %s: %d", self._key, self._untold)
-            self._untold = 0
+            named = ", ".join(f"{who} ({count})" for who, count in self._untold.most_common())
+            total = self._untold.total()
+            _log.warning("requests refused for want of a valid %s: %d, from %s", self._key, total, named)
+            self._untold.clear()

@@ -98,7 +98,7 @@ class Watch:
         """Begin to answer; what follows is written as it comes."""
         try:
             if self._door is not None:
-                self._door.admit(cycle.headers, counted=False)
+                self._door.admit(cycle.headers, cycle.sender, counted=False)
             self._take(cycle)
         except RouterError as error:
             send_error(cycle, error, b"-")

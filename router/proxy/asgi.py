@@ -16,6 +16,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 
+# The key of a scope's state that has who is at the other end of the connection, a `Sender`.
+SENDER = "sender"
+
 
 def asgi_cycle(
     edge: EdgeProtocol,
@@ -38,7 +41,7 @@ def asgi_cycle(
             "scheme": edge.scheme or "http",
             "root_path": "",
             "headers": edge.headers,
-            "state": edge.app_state.copy(),
+            "state": {**edge.app_state, SENDER: edge.sender},
             "method": method.decode("ascii"),
             "path": path,
             "raw_path": raw_path,

@@ -112,6 +112,12 @@ class Sender:
             kept.append((_HOST, host))
         return kept, noted.get(_REQUEST_ID, b"")
 
+    def named(self, fields: Iterable[Field]) -> str:
+        """Return the address of who asks, for the log; of a trusted proxy also for whom, as it says."""
+        address = self._address.decode()
+        said = [value.decode("latin-1") for name, value in fields if self._trusted and name == _FOR]
+        return f"{', '.join(said):.200} by {address}" if said else address
+
     def _added_to(self, noted: dict[bytes, bytes]) -> list[Field]:
         """Return what a trusted proxy has said, with the proxy itself added."""
         address = self._address

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from router.api.door import Door
 from router.api.keyfile import KeyFile
 from router.api.keys import Keyring, default_name, digest_of, read_keys
+from router.api.knocks import Knocks
 from router.errors import ConfigError, NotAllowed, RateLimited
+from router.proxy.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from router.api.keys import Client, ClientLimits
 
 SECRET = "sk-51d6b8e3f0c4"
+SENDER = Forwarding().sender("192.0.2.1", "http")
 SAID = "name=..., requests-per-second=..., burst=..., prompt-tokens-per-minute=..."
 
 
@@ -197,15 +200,34 @@ def test_the_door_counts_whom_it_lets_in() -> None:
     keys = ring(f"{SECRET} requests-per-second=1")
     door = Door(keys, lambda: now[0], metrics_need_key=True)
     fields = [(b"x-api-key", SECRET.encode())]
-    door.admit(fields)
-    door.admit(fields, counted=False)
+    door.admit(fields, SENDER)
+    door.admit(fields, SENDER, counted=False)
     with pytest.raises(RateLimited):
-        door.admit(fields)
+        door.admit(fields, SENDER)
     with pytest.raises(NotAllowed):
-        door.admit([])
+        door.admit([], SENDER)
     assert door.refused == 1
     now[0] = 1.0
-    door.admit(fields)
+    door.admit(fields, SENDER)
+
+
+def test_who_is_refused_is_told_with_addresses_of_which_a_line_names_a_few(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [100.0]
+    knocks = Knocks("key", lambda: now[0])
+    knocks.refused("a")
+    for number in range(200):
+        for _ in range(2 if number < 3 else 1):
+            knocks.refused(f"10.0.0.{number}")
+    now[0] += 61
+    knocks.refused("10.0.0.0")
+    first, second = caplog.messages
+    assert first == "requests refused for want of a valid key: 1, from a (1)"
+    said, _, named = second.partition(", from ")
+    assert said == "requests refused for want of a valid key: 204"
+    assert named.split(", ")[:3] == ["others (192)", "10.0.0.0 (3)", "10.0.0.1 (2)"]
+    assert len(named.split(", ")) == 9
 
 
 def test_only_what_says_nothing_is_open() -> None:

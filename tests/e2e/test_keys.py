@@ -78,8 +78,13 @@ async def test_wrong_keys_leave_one_line_and_are_in_none() -> None:
             assert (await client.get("/workers", headers=wrong)).status_code == 401
         await until(lambda: b"admin key" in b"".join(process.log))
     said = b"".join(process.log)
-    assert said.count(b" WARNING requests refused for want of a valid client's key: 1\n") == 1
-    assert said.count(b" WARNING requests refused for want of a valid admin key: 1\n") == 1
+    assert (
+        said.count(b" WARNING requests refused for want of a valid client's key: 1, from 127.0.0.1 (1)\n")
+        == 1
+    )
+    assert (
+        said.count(b" WARNING requests refused for want of a valid admin key: 1, from 127.0.0.1 (1)\n") == 1
+    )
     assert b"guess" not in said
 
 

@@ -99,3 +99,10 @@ def test_the_id_of_a_request_is_found() -> None:
     sender = Forwarding().sender("192.0.2.1", "http")
     assert sender.onward([(b"x-request-id", b"mine")])[1] == b"mine"
     assert sender.onward([])[1] == b""
+
+
+def test_who_asks_is_named_by_address_and_a_trusted_proxy_also_by_what_it_says() -> None:
+    forwarding = Forwarding(TRUSTED)
+    assert forwarding.sender("192.0.2.1", "http").named(CLAIMS) == "192.0.2.1"
+    assert forwarding.sender("10.0.0.1", "http").named(CLAIMS) == "1.1.1.1, 2.2.2.2 by 10.0.0.1"
+    assert forwarding.sender("10.0.0.1", "http").named([]) == "10.0.0.1"
