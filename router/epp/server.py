@@ -27,8 +27,8 @@ _LIVE = frozenset({"", "liveness"})
 _READY = frozenset({"readiness", "envoy.service.ext_proc.v3.ExternalProcessor"})
 _SERVICES = _LIVE | _READY
 _LOOK_SECONDS = 0.2
-# Envoy's own connections are few and long; a message is one piece of a body.
-_OPTIONS = [("grpc.max_receive_message_length", 128 * 2**20), ("grpc.so_reuseport", 1)]
+# A message is one piece of a body, or all of it: what is a little too large is to be told so by the protocol.
+_SPARE_BYTES, _MOST_BYTES = 2**20, 2**31 - 1
 _log = logging.getLogger(__name__)
 
 
@@ -89,7 +89,8 @@ class _Health:
 
 async def started(picker: Picker, host: str, port: int, tls: TlsFiles | None) -> grpc.aio.Server:
     """Return a server that has been started. Raises ConfigError when it cannot listen there."""
-    server = grpc.aio.server(options=_OPTIONS)
+    most = min(picker.most_bytes + _SPARE_BYTES, _MOST_BYTES)
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 1)])
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(_Processor(picker), server)
     health_pb2_grpc.add_HealthServicer_to_server(_Health(picker), server)
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -7,12 +7,14 @@ until its headers only: response_body_mode should not be NONE.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
-from router.api.routes import ROUTED
+from router.api.routes import ROUTED, is_other
 from router.epp.messages import (
+    BUFFERED,
     DESTINATION,
     FULL_DUPLEX,
     common,
@@ -22,7 +24,7 @@ from router.epp.messages import (
     refusal,
     subset,
 )
-from router.errors import BodyTooLarge, RouterError
+from router.errors import BadRequest, BodyTooLarge, NoRoute, RouterError
 from router.prompts.request import Kind
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from router.epp.picker import Picker
     from router.proxy.headers import Field
 
+_HARMLESS = frozenset({"/health"})  # what any worker may answer, besides /v1
+_STATUS = re.compile(rb"[0-9]{3}")
 Response: TypeAlias = ext_proc.ProcessingResponse
 
 
@@ -44,6 +48,9 @@ class Stream:
         self._among: frozenset[str] | None = None
         self._body: list[bytes] = []
         self._size = 0
+        self._begins = False
+        self._length = 0
+        self._mode = 0
         self._duplex = (False, False)
         self._pick: Pick | None = None
 
@@ -51,6 +58,7 @@ class Stream:
         """Return what a message is answered with: nothing, or several messages."""
         if message.HasField("protocol_config"):
             modes = message.protocol_config
+            self._mode = modes.request_body_mode
             self._duplex = (
                 modes.request_body_mode == FULL_DUPLEX,
                 modes.response_body_mode == FULL_DUPLEX,
@@ -64,6 +72,7 @@ class Stream:
             if kind == "request_trailers":
                 return await self._trailers()
         except RouterError as error:
+            self._let_go()
             return [refusal(error)]
         return list(self._of_answer(message))
 
@@ -74,6 +83,10 @@ class Stream:
             self._pick.close()
 
     async def _begun(self, message: ext_proc.ProcessingRequest) -> list[Response]:
+        if self._begins:
+            raise BadRequest("a stream is of one request: expected its headers once")
+        self._begins = True
+        self._hold(message.request_headers.ByteSize())
         self._headers, self._among = fields(message.request_headers), subset(message)
         if message.request_headers.end_of_stream:
             return await self._choose(headers=True, body=False)
@@ -81,28 +94,37 @@ class Stream:
 
     async def _goes_on(self, body: ext_proc.HttpBody) -> list[Response]:
         self._take(body.body)
-        return await self._choose(headers=self._duplex[0], body=True) if body.end_of_stream else []
+        whole = body.end_of_stream or self._mode == BUFFERED  # there trailers can follow
+        return await self._choose(headers=self._duplex[0], body=True) if whole else []
 
     async def _trailers(self) -> list[Response]:
         """A body that ends with trailers has no piece that is marked as its last."""
-        chosen = await self._choose(headers=True, body=True, last=False) if self._duplex[0] else []
+        chosen = []
+        if self._duplex[0] and self._pick is None:
+            chosen = await self._choose(headers=True, body=True, last=False)
         return [*chosen, Response(request_trailers=ext_proc.TrailersResponse())]
 
     def _take(self, piece: bytes) -> None:
-        if self._size + len(piece) > self._picker.most_bytes:
+        self._length += len(piece)
+        if self._length > self._picker.most_bytes:
             raise BodyTooLarge(f"the body is larger than {self._picker.most_bytes} bytes")
-        self._picker.bodies.take(len(piece))
-        self._size += len(piece)
+        self._hold(len(piece))
         self._body.append(piece)
 
+    def _hold(self, size: int) -> None:
+        self._picker.bodies.take(size)
+        self._size += size
+
     def _let_go(self) -> None:
-        """Hold no body any more."""
+        """Hold nothing of the request any more."""
         self._picker.bodies.give_back(self._size)
         self._size = 0
         self._body.clear()
 
     async def _choose(self, *, headers: bool, body: bool, last: bool = True) -> list[Response]:
         """Return the choice, where Envoy waits for it: with the headers, or with the body."""
+        if self._pick is not None:
+            raise BadRequest("a stream is of one request: expected nothing behind its end")
         whole = b"".join(self._body)
         self._pick, endpoint = await self._picker.pick(self._kind(), whole, self._headers, self._among)
         self._let_go()
@@ -119,8 +141,11 @@ class Stream:
         return found
 
     def _kind(self) -> Kind:
-        path = dict(self._headers).get(b":path", b"").partition(b"?")[0]
-        return ROUTED.get(path.decode("latin-1"), Kind.OTHER)
+        """Return what is asked for. Raises NoRoute for what must not reach one worker of many by chance."""
+        path = dict(self._headers).get(b":path", b"").partition(b"?")[0].decode("latin-1")
+        if path not in ROUTED and path not in _HARMLESS and not is_other(path):
+            raise NoRoute(f"{path:.200}: Not Found")
+        return ROUTED.get(path, Kind.OTHER)
 
     def _of_answer(self, message: ext_proc.ProcessingRequest) -> Iterator[Response]:
         kind = message.WhichOneof("request")
@@ -136,7 +161,7 @@ class Stream:
         said: list[Field] = []
         if self._pick is not None:
             status = dict(fields(headers)).get(b":status", b"0")
-            self._pick.began(int(status) if status.isdigit() else 0)
+            self._pick.began(int(status) if _STATUS.fullmatch(status) else 0)
             said = self._picker.told(self._pick)
         if headers.end_of_stream:
             self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from router.epp.messages import DESTINATION, FULL_DUPLEX
 from tests.e2e.processes import fleet, joined, router
 from tests.epp.test_envoy import BODY, free_port
-from tests.waiting import until_awaited
+from tests.waiting import DEADLINE_SECONDS, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -54,7 +55,7 @@ class Envoy:
 
     async def hears(self) -> Any:
         """Return the next answer."""
-        answer = await self.call.read()
+        answer = await asyncio.wait_for(self.call.read(), DEADLINE_SECONDS)
         assert answer is not grpc.aio.EOF
         return answer
 
