@@ -73,7 +73,7 @@ class _Parts:
         metrics, startup = self._metrics, self._startup
         fleet, admission, bodies = self._members.fleet, self._routing.admission, self._routing.bodies
         metrics.policy_failures = startup.front.wishes.failures
-        metrics.record = startup.witness.recorder
+        metrics.record, metrics.spans_lost = startup.witness.recorder, startup.witness.spans_lost
         metrics.index, metrics.serving = fleet.index.size, fleet.serving
         metrics.token_checks = startup.tokenizers.check.totals
         metrics.discovery, metrics.share = self._members.discovery.failing, self._members.company.share

@@ -53,6 +53,10 @@ class Witness:
             found.append(RequestLog(self._log_requests, Random()).observe)
         return tuple(found)
 
+    def spans_lost(self) -> int:
+        """Return how many spans nobody has taken."""
+        return 0 if self._spans is None else self._spans.lost
+
     async def close(self, fleet: Fleet) -> None:
         """Let what there is to tell of a fleet, still whole, be written and sent."""
         if self.recorder is not None:

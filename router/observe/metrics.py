@@ -143,6 +143,7 @@ class Metrics:
         "retries_refused",
         "serving",
         "share",
+        "spans_lost",
         "stages",
         "token_checks",
         "turned_away",
@@ -161,6 +162,7 @@ class Metrics:
         self.serving: Callable[[], Mapping[str, bool]] = dict
         self.held_bytes: Callable[[], int] = int
         self.policy_failures: Callable[[], int] = int
+        self.spans_lost: Callable[[], int] = int
         self.stages: dict[Stage, Histogram] = {name: Histogram(STAGE_SECONDS) for name in get_args(Stage)}
         self.delays = Histogram(DELAY_SECONDS)
         self.share: Callable[[], ShareRow | None] = _alone

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sending(SpanExporter):
-    """Sends by another exporter. `failing`: the last try failed. `clock` is in seconds.
+    """Sends by another exporter. `failing`: the last try failed; `lost` counts spans. `clock` is in seconds.
 
     A line when it begins to fail, once a minute at most, and one when it works again after that.
     """
@@ -33,7 +33,7 @@ class Sending(SpanExporter):
         self._clock = clock
         self._lines = Bucket(1 / _SAY_SECONDS, 1)
         self._told = False
-        self._lost = 0
+        self.lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans; what is not taken is lost."""
@@ -45,8 +45,8 @@ class Sending(SpanExporter):
         if self.failing:
             self._failed(len(spans))
         elif self._told:
-            _log.info("spans are sent again; %d were lost", self._lost)
-            self._told, self._lost = False, 0
+            _log.info("spans are sent again; %d have been lost so far", self.lost)
+            self._told = False
         return result
 
     def shutdown(self) -> None:
@@ -58,7 +58,9 @@ class Sending(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
     def _failed(self, count: int) -> None:
-        self._lost += count
+        self.lost += count
         if not self._told and not self._lines.take(1, self._clock()):
             self._told = True
-            _log.warning("spans cannot be sent: the collector does not take them; %d are lost", self._lost)
+            _log.warning(
+                "spans cannot be sent: the collector does not take them; %d have been lost so far", self.lost
+            )

@@ -70,6 +70,11 @@ class Spans:
         self._provider.add_span_processor(BatchSpanProcessor(self._sending))
         self._tracer = self._provider.get_tracer("kv-router", __version__)
 
+    @property
+    def lost(self) -> int:
+        """How many spans nobody has taken."""
+        return self._sending.lost
+
     def close(self) -> None:
         """Send what there is; when nobody takes it for some seconds, or has taken the last, give up."""
         sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)

@@ -168,6 +168,7 @@ async def test_a_collector_that_takes_no_spans_is_told_of_and_so_is_one_that_tak
                 return any(what in line for line in front.log)
 
             await until_awaited(lambda: said(b" WARNING spans cannot be sent"), "it is told")
+            assert "kv_router_spans_lost_total 0\n" not in (await client.get("/metrics")).text
             async with collector(int(gone.url.rpartition(":")[2])):
                 await until_awaited(lambda: said(b" INFO spans are sent again; "), "the end is told")
         assert sum(b"spans cannot be sent" in line for line in front.log) == 1

@@ -153,6 +153,7 @@ ROUTER = (
     Panel("Blocks in the index", ("index_blocks",)),
     Panel("Records", ("record_state",), ("state",), how="max"),
     Panel("Records written", ("record_bytes",)),
+    Panel("Spans that no collector took", ("spans_lost",)),
     Panel("Blocks forgotten for want of room", ("index_evicted_blocks",)),
     Panel("Open files", ("open_fds", "max_fds"), how="max"),
     Panel("Threads", ("threads",)),

@@ -45,6 +45,14 @@ PROCESS = (
         one(lambda counts: counts.held_bytes()),
     ),
     Definition(
+        "counter",
+        "spans_lost",
+        "spans",
+        NONE,
+        "Spans that the collector of --otlp did not take",
+        one(lambda counts: counts.spans_lost()),
+    ),
+    Definition(
         "gauge",
         "discovery_failing",
         "",
