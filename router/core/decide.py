@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from router.core.blocks import PromptBlocks
     from router.core.facts import Candidate
     from router.core.index import Index
-    from router.core.matching import Match
+    from router.core.lineup import Group
+    from router.core.match import Match
     from router.core.rank import Rank
 
 
@@ -36,26 +37,38 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
     uncached: list[float] = [count] * len(ranks)
     facts = Facts(lineup, lineup.loads, prompt, uncached, session, full=index.full(lineup))
     if prompt.tokens:
-        for size, bigram, seats in lineup.groups:
-            keys = prompt.keys(size, bigram=bigram)
+        for group in lineup.groups:
+            size = group.block_size
+            keys = prompt.keys(size, bigram=group.bigram)
             match = index.match(keys[: prompt.usable(size)])
             facts.matches.append(match)
-            reach = match.reach
-            if reach and not facts.prefix:
-                facts.prefix = keys[max(reach.values()) - 1]
+            if match.deepest and not facts.prefix:
+                facts.prefix = keys[match.deepest - 1]
                 facts.crowd = index.crowds.expected(facts.prefix)
-            if 2 * len(reach) > len(seats) == len(uncached):
-                # Most ranks hold something, and they are seated in order.
-                uncached[:] = [count - blocks * size for blocks in map(reach.get, seats, repeat(0))]
-            else:
-                for slot in reach:
-                    if slot in seats:
-                        uncached[seats[slot]] = count - reach[slot] * size
+            _reached(uncached, group, match, count)
             if match.lower:
-                _lower(facts, size, seats, match)
+                _lower(facts, size, group.seats, match)
             if index.doubts:
-                _doubt(facts, size, seats, match, index.doubts)
+                _doubt(facts, size, group.seats, match, index.doubts)
     return facts
+
+
+def _reached(uncached: list[float], group: Group, match: Match, count: int) -> None:
+    """Take off what ranks reach; quicker where they are seated in order, and most hold something."""
+    size, seats = group.block_size, group.seats
+    reach = match.more
+    if match.column is None:
+        reach = match.reach
+        if 2 * len(reach) > len(seats) == len(uncached):
+            uncached[:] = [count - blocks * size for blocks in map(reach.get, seats, repeat(0))]
+            return
+    elif len(seats) == len(uncached):
+        uncached[:] = (count - size * match.column.take(group.slots, mode="clip")).tolist()
+    else:
+        reach = match.reach
+    for slot in reach:
+        if slot in seats:
+            uncached[seats[slot]] = count - reach[slot] * size
 
 
 def _lower(facts: Facts, size: int, seats: dict[int, int], match: Match) -> None:
@@ -68,9 +81,9 @@ def _lower(facts: Facts, size: int, seats: dict[int, int], match: Match) -> None
 def _doubt(facts: Facts, size: int, seats: dict[int, int], match: Match, doubts: dict[int, float]) -> None:
     """Count in part what is predicted of ranks that have not held what had been predicted."""
     for slot, trust in doubts.items():
-        predicted = match.reach.get(slot, 0) - match.held.get(slot, 0)
-        if predicted and slot in seats:
-            facts.uncached[seats[slot]] += (1.0 - trust) * predicted * size
+        held, reach = match.of(slot)
+        if reach > held and slot in seats:
+            facts.uncached[seats[slot]] += (1.0 - trust) * (reach - held) * size
 
 
 def predict(chosen: Candidate, prompt: PromptBlocks, now: float) -> array[int]:

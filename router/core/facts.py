@@ -13,7 +13,7 @@ import msgspec
 from router.core.blocks import PromptBlocks
 from router.core.ledger import Load
 from router.core.lineup import Lineup, lineup
-from router.core.matching import Match
+from router.core.match import Match
 from router.core.rank import Rank
 
 # Where a rank says nothing of its block size, in tokens.
@@ -83,11 +83,10 @@ class Facts(msgspec.Struct):
         rank, count = self.lineup.ranks[at], self.prompt.count
         slot = rank.view.slot
         for match in self.matches:
-            if slot in match.reach:
-                blocks = match.reach[slot]
+            held, reach = match.of(slot)
+            if reach:
                 size = rank.view.block_size or 0
-                reach, held = blocks * size, match.held.get(slot, 0) * size
-                return Candidate(rank, held, reach - held, count - reach, self.prefix)
+                return Candidate(rank, held * size, (reach - held) * size, count - reach * size, self.prefix)
         return Candidate(rank, 0, 0, count, self.prefix)
 
     def match(self, rank: Rank) -> Match | None:

@@ -20,8 +20,10 @@ from router.core.crowds import Crowds
 from router.core.eviction import Eviction
 from router.core.holder import Holder
 from router.core.lineup import Lineups
-from router.core.matching import Match, measure, reach, spans_along
+from router.core.match import Match
+from router.core.matching import measure, spans_along
 from router.core.packed import Packed
+from router.core.reach import Reach
 from router.core.states import States
 from router.core.sweep import Sweep
 from router.core.tree import ROOT, Tree
@@ -176,20 +178,18 @@ class Index:
     def match(self, keys: Iterable[int]) -> Match:
         """Return how far each live slot holds the prefix `keys`.
 
-        About 2 us, 1 us a run of blocks stored together, 0.3 us for each place where the holders change, and
+        About 2 us, 1 us a run of blocks stored together, 0.2 us for each place where the holders change, and
         5 ns a block.
         """
         chained = as_keys(keys)
         runs = self.tree.locate(chained, ROOT)
         self.stamp = (self.stamp + 1) % _STAMPS
         self.tree.touch(runs, self.stamp)
-        found = Match({}, {}, {})
+        found = Match()
         spans = spans_along(self.tree, runs)
         measure(self.states, spans, self._live, found)
-        if self.predicted:
-            found.reach = reach(self.states, spans, self._live, chained, self.predicted)
-        else:
-            found.reach = found.held
+        if self.predicted and chained:
+            Reach(self.states, spans, chained, self.predicted).extend(found, self._live)
         return found
 
 

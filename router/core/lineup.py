@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from router.core.ledger import Load
     from router.core.rank import Rank
 
@@ -17,11 +21,15 @@ _MOST = 32
 
 
 class Group(NamedTuple):
-    """The ranks with one block size (tokens) and kind of events: position by the slot of the rank's view."""
+    """The ranks with one block size (tokens) and kind of events: position by the slot of the rank's view.
+
+    `slots` are the same slots, in the order of positions.
+    """
 
     block_size: int
     bigram: bool
     seats: dict[int, int]
+    slots: NDArray[np.int64]
 
 
 class Lineup(NamedTuple):
@@ -67,6 +75,9 @@ def lineup(ranks: list[Rank]) -> Lineup:
         view = rank.view
         if view.block_size:
             groups.setdefault((view.block_size, view.bigram), {})[view.slot] = at
-    made = tuple(Group(size, bigram, seats) for (size, bigram), seats in groups.items())
+    made = tuple(
+        Group(size, bigram, seats, np.fromiter(seats, np.int64, len(seats)))
+        for (size, bigram), seats in groups.items()
+    )
     slots = sum({1 << rank.view.slot for rank in ranks})
     return Lineup(ranks, tuple(ranks), tuple([rank.load for rank in ranks]), made, slots)

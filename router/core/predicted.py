@@ -38,21 +38,21 @@ _SPARE = 64
 
 
 class Predicted:
-    """One rank's predicted blocks: key -> when the prediction ends, soonest first."""
+    """One rank's predicted blocks. `until`: when each prediction ends, by key, soonest first."""
 
-    __slots__ = ("_bit", "_bound", "_index", "_slot", "_until", "ttl")
+    __slots__ = ("_bit", "_bound", "_index", "_slot", "ttl", "until")
 
     def __init__(self, index: Index, slot: int, *, ttl: float, bound: int) -> None:
         """`ttl` in seconds, 0 to predict nothing; at most `bound` entries, the oldest leave first."""
         self._index = index
         self._slot = slot
         self._bit = 1 << slot
-        self._until: dict[int, float] = {}
+        self.until: dict[int, float] = {}
         self._bound = bound
         self.ttl = ttl
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self.until)
 
     def add(self, keys: Iterable[int], now: float, start: int = 0, known: int = 0) -> None:
         """Predict that the rank will soon hold the blocks of a prompt, `keys` those from depth `start` on.
@@ -69,10 +69,10 @@ class Predicted:
 
     def _lasts(self, key: int, end: float) -> bool:
         """Whether a prediction is there, and would not last noticeably longer if it were made anew."""
-        return end - self._until.get(key, 0.0) < self.ttl * FRESH
+        return end - self.until.get(key, 0.0) < self.ttl * FRESH
 
     def _enter(self, news: array[int], end: float) -> None:
-        until, masks, bit = self._until, self._index.predicted, self._bit
+        until, masks, bit = self.until, self._index.predicted, self._bit
         if until.keys().isdisjoint(news):
             until.update(dict.fromkeys(news, end))
         else:
@@ -91,12 +91,12 @@ class Predicted:
 
     def settle(self, key: int) -> None:
         """Drop a prediction, because it has come true or cannot any more."""
-        if self._until.pop(key, None) is not None:
+        if self.until.pop(key, None) is not None:
             _strike(self._index.predicted, key, self._bit)
 
     def settle_all(self, keys: Iterable[int]) -> None:
         """Drop the predictions among these. About 30 ns a key, and 0.2 us a prediction."""
-        until = self._until
+        until = self.until
         for key in [key for key in keys if key in until]:
             self.settle(key)
 
@@ -123,7 +123,7 @@ class Predicted:
 
     def expire(self, now: float, most: int = 1024) -> int:
         """Drop what is past its time, `most` entries at once; return how many. About 0.3 us an entry."""
-        first = islice(self._until.items(), most)
+        first = islice(self.until.items(), most)
         past = [key for key, _ in takewhile(lambda entry: entry[1] <= now, first)]
         for key in past:
             self.settle(key)
@@ -131,7 +131,7 @@ class Predicted:
 
     def surrender(self, slot: int) -> dict[int, float]:
         """Start anew under another slot; return the old predictions, for the sweep."""
-        old, self._until = self._until, {}
+        old, self.until = self.until, {}
         self._index.doubts.pop(self._slot, None)
         self._slot = slot
         self._bit = 1 << slot

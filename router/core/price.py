@@ -68,9 +68,8 @@ def unproven(facts: Facts) -> float:
     """Return the share of what is held of the prompt, where most is, that no rank has confirmed, 0 to 1."""
     reach = held = 0
     for group, match in zip(facts.lineup.groups, facts.matches, strict=False):
-        if match.reach is not match.held:
-            reach = max(reach, group.block_size * max(match.reach.values(), default=0))
-            held = max(held, group.block_size * max(match.held.values(), default=0))
+        reach = max(reach, group.block_size * match.deepest)
+        held = max(held, group.block_size * match.proven)
     return 1.0 - min(held, reach) / reach if reach else 0.0
 
 
@@ -82,16 +81,14 @@ def together(facts: Facts, batch: int) -> dict[int, int]:
     done when the second gets its turn; so it is where the second has to wait for another batch.
     """
     found: dict[int, int] = {}
-    for (size, _, seats), match in zip(facts.lineup.groups, facts.matches, strict=False):
-        if match.reach is match.held:
+    for (size, _, seats, _), match in zip(facts.lineup.groups, facts.matches, strict=False):
+        if len(match.more) >= MANY:
             continue
-        held = match.held
-        predicted = match.reach.items() - held.items()
-        for slot, blocks in predicted if len(predicted) < MANY else ():
+        for slot, blocks in match.more.items():
             at = seats.get(slot)
             if at is not None and _shares_batch(facts, at, batch):
                 inflight = facts.loads[at].inflight_tokens
-                found[at] = min((blocks - held.get(slot, 0)) * size, inflight, batch - inflight)
+                found[at] = min((blocks - match.of(slot)[0]) * size, inflight, batch - inflight)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from router.core.bits import Bits
 from router.core.events import DEVICE_TIER
 
 if TYPE_CHECKING:
@@ -23,13 +24,17 @@ MOST_TIERS = 16
 
 
 class States:
-    """Of state n: `masks[n]` its planes, `held[n]` the slots that hold it, `device[n]` those on a device."""
+    """Of state n: `masks[n]` its planes, `held[n]` the slots that hold it, `device[n]` those on a device.
+
+    `bits` are those of `held`.
+    """
 
     def __init__(self) -> None:
         self.planes: dict[Plane, int] = {(DEVICE_TIER, 0): 0}
         self.masks: list[Masks] = [()]
         self.held: list[int] = [0]
         self.device: list[int] = [0]
+        self.bits = Bits(self.held)
         self._numbers: dict[Masks, int] = {(): NOBODY}
         self._unused: list[int] = []
         self._grouped: list[int] = []
@@ -90,6 +95,7 @@ class States:
         self._grouped[group - 1] |= bit
         for number, masks in enumerate(self.masks):
             self.held[number], self.device[number] = self._usable(masks, ""), self._usable(masks, DEVICE_TIER)
+        self.bits.clear()
 
     def release_slot(self, bit: int) -> None:
         """Forget what was asked of a slot."""
@@ -128,6 +134,7 @@ class States:
         if self._unused:
             number = self._unused.pop()
             self.masks[number] = masks
+            self.bits.forget(number)
         else:
             number = len(self.masks)
             self.masks.append(masks)

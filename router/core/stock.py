@@ -45,7 +45,10 @@ class Came(Enum):
 
 
 class Stock:
-    """The blocks of one slot; `names` and `predicted` are the view's. `stores`: how many have been held."""
+    """The blocks of one slot; `names` and `predicted` are the view's.
+
+    `held`: how many blocks, by plane, of which 0 is the device. `stores`: how many have been held.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Stock:
         self._events = events
         self._counts_copies = counts_copies
         self._holder = index.holders[slot]
+        self.held = self._holder.blocks
         self._places = Places(index.states, self._holder.bit)
         self._reports = Reports()
         self._ends = Ends(index.tree, self._holder, names)
@@ -80,10 +84,6 @@ class Stock:
     def blocks(self) -> dict[str, int]:
         """Return the number of blocks held, by tier."""
         return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._places.tiers.items()}
-
-    def on_device(self) -> int:
-        """Return the number of blocks held on the device."""
-        return self._holder.blocks.get(0, 0)
 
     def store(self, event: Stored) -> Came:
         """Hold a store's blocks; say what became of it."""

@@ -103,7 +103,7 @@ class Tree:
                 if row < 0 or mine[row + 1] != key:
                     break
             first, start = row + 1, at
-            stop = min(total, at + _LONG)
+            stop = at + _LONG if total - at > _LONG else total
             if mine[first : first + stop - at] == theirs[at:stop]:
                 at = stop
                 if at < total:
@@ -228,11 +228,10 @@ class Tree:
 
     def touch(self, runs: list[Run], stamp: int) -> None:
         """Note that a prompt has matched these rows."""
+        one = array("I", (stamp,))
         for row, length in runs:
-            if length == 1:
-                self.stamps[row] = stamp
-            elif length <= _LONG:
-                self.stamps[row : row + length] = array("I", (stamp,)) * length
+            if length <= _LONG:
+                self.stamps[row : row + length] = one * length
             else:
                 self.stamp_words[row : row + length] = stamp
 

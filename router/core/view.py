@@ -98,8 +98,8 @@ class View:
         return self._stock.blocks()
 
     def size(self) -> int:
-        """Return about how much the rank holds on its device, in tokens, with what is predicted."""
-        return (self._stock.on_device() + len(self.predicted)) * (self.block_size or 1)
+        """Return about how much the rank holds on its device, in tokens, with what is predicted. 0.15 us."""
+        return (self._stock.held.get(0, 0) + len(self.predicted.until)) * (self.block_size or 1)
 
     def apply(self, batch: Batch, *, past: bool = False) -> None:
         """Apply a batch's events in order; a clear in a `past` one is not counted. About 1 us a block."""

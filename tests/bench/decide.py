@@ -1,7 +1,8 @@
 """What a decision costs under each policy: facts (the match included) and choice, without the block keys.
 
 500 ranks and a prompt of 8k tokens: once every rank holds a part of it that is its own, which is the worst
-that a match can meet, and once a few do. 8 ranks and a prompt of 200 tokens: the common case.
+that a match can meet, and once a few do. 8 ranks and a prompt of 200 tokens: the common case. Other blocks
+are predicted, as they always are where requests are under way.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Board:
         self.ranks: list[Rank] = [rank(self.index, self.prompt.tokens, tokens) for tokens in held]
         for each in self.ranks:
             each.load.inflight_tokens, each.load.active_requests = rng.randrange(20_000), rng.randrange(40)
+        self.ranks[0].view.predicted.add(range(1, 500), 0.0)
 
     def decide(self, policy: Policy, weights: Weights) -> tuple[float, float]:
         """Return the median of a decision, and of its choice alone, in us."""

@@ -23,7 +23,7 @@ from tests.core.oracle import FULL, Oracle, Path, Place, Run, Space
 if TYPE_CHECKING:
     from array import array
 
-    from router.core.matching import Match
+    from router.core.match import Match
 
 LONG = bool(os.environ.get("KV_ROUTER_LONG"))
 SPACES: list[Space] = [(None, None), ("ad", None), ("ad2", None), (None, "salt")]
