@@ -7,6 +7,7 @@ Each takes 50 to 150 us for 500 ranks.
 
 from __future__ import annotations
 
+from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from router.core.price import price, running, shared, together
 from router.core.weights import HOST, KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from router.core.facts import Facts
     from router.core.weights import Weights
 
@@ -158,7 +161,7 @@ def session(facts: Facts, weights: Weights) -> list[float]:
     """
     if facts.session is None:
         return kv(facts, weights)
-    return _places(facts, xxh3_64_intdigest(facts.session))
+    return [digest / _ALL for digest in _digests(facts, xxh3_64_intdigest(facts.session))]
 
 
 def prefix_hash(facts: Facts, weights: Weights) -> list[float]:
@@ -169,12 +172,12 @@ def prefix_hash(facts: Facts, weights: Weights) -> list[float]:
     tokens = facts.prompt.tokens[: weights.prefix_tokens * TOKEN_BYTES]
     if not tokens:
         return least_requests(facts, weights)
-    loads = facts.loads
-    most = weights.bound * (sum([load.active_requests for load in loads]) + 1) / len(loads)
-    places = _places(facts, xxh3_64_intdigest(tokens, namespace_root(facts.prompt.namespace, 1)))
-    return [place + (load.active_requests >= most) for place, load in zip(places, loads, strict=True)]
+    requests = [load.active_requests for load in facts.loads]
+    most = weights.bound * (sum(requests) + 1) / len(requests)
+    digests = _digests(facts, xxh3_64_intdigest(tokens, namespace_root(facts.prompt.namespace, 1)))
+    return [digest / _ALL + (count >= most) for digest, count in zip(digests, requests, strict=True)]
 
 
-def _places(facts: Facts, key: int) -> list[float]:
-    """Return a number from 0 to 1 for each rank, the same for the same key and name. 0.15 us a rank."""
-    return [xxh3_64_intdigest(rank.name, key) / _ALL for rank in facts.lineup.ranks]
+def _digests(facts: Facts, key: int) -> Iterable[int]:
+    """Return a number below 2^64 for each rank, the same for the same key and name. 50 ns a rank."""
+    return map(xxh3_64_intdigest, facts.lineup.names, repeat(key))

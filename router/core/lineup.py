@@ -35,11 +35,13 @@ class Group(NamedTuple):
 class Lineup(NamedTuple):
     """A list of ranks in columns; those whose block size is not known yet are in no group.
 
-    `seated` are the same as `ranks`, which is the list itself. `slots`: one bit for each rank's view.
+    `seated` are the same as `ranks`, which is the list itself; `names` are theirs. `slots`: one bit for each
+    rank's view.
     """
 
     ranks: list[Rank]
     seated: tuple[Rank, ...]
+    names: tuple[bytes, ...]
     loads: tuple[Load, ...]
     groups: tuple[Group, ...]
     slots: int
@@ -80,4 +82,5 @@ def lineup(ranks: list[Rank]) -> Lineup:
         for (size, bigram), seats in groups.items()
     )
     slots = sum({1 << rank.view.slot for rank in ranks})
-    return Lineup(ranks, tuple(ranks), tuple([rank.load for rank in ranks]), made, slots)
+    names, loads = tuple([rank.name for rank in ranks]), tuple([rank.load for rank in ranks])
+    return Lineup(ranks, tuple(ranks), names, loads, made, slots)
