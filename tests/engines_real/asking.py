@@ -95,6 +95,16 @@ async def are_claimed(client: httpx2.AsyncClient, body: dict[str, Any], tokens: 
     return max((await claims(client, body)).values()) == tokens
 
 
+async def claimed(client: httpx2.AsyncClient, prompts: Sequence[list[int]]) -> list[int]:
+    """Return how many tokens of each prompt the router believes to be cached, by all ranks together."""
+    return [sum((await claims(client, {"prompt": prompt})).values()) for prompt in prompts]
+
+
+async def nothing_claimed(client: httpx2.AsyncClient, prompts: Sequence[list[int]]) -> bool:
+    """Whether the router believes that no rank has anything of these prompts."""
+    return not any(await claimed(client, prompts))
+
+
 async def store(url: str, prompts: Sequence[list[int]], rank: int = 0, answer: int = 2) -> list[list[int]]:
     """Have a rank of an engine compute prompts, all at once, without the router: as other clients do.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.engines_real.engine import Engines
+from tests.engines_real.engines import Engines
 from tests.engines_real.plans import BYTES, INTS, RANKS
 from tests.engines_real.table import table
 

@@ -1,4 +1,4 @@
-"""One vLLM server as its operator starts, stops and kills it, and the few that are up at a time."""
+"""One vLLM server as its operator starts, stops and kills it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ MODELS = HOME / "models"
 LOGS = HOME / "logs"
 BLOCK_SIZE = 32  # on a CPU a multiple of it
 _BOOT_SECONDS, _STOP_SECONDS = 600.0, 30.0
+_LAST_LINES = 30
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -81,6 +82,10 @@ class Plan:
         return ["--data-parallel-size", str(self.ranks)] if self.ranks > 1 else []
 
 
+class NotUp(Exception):
+    """Why an engine is not there, with the last lines of its log."""
+
+
 @dataclass(slots=True)
 class Engine:
     """A running server, in a process group of its own."""
@@ -96,11 +101,10 @@ class Engine:
 
     @classmethod
     def start(cls, plan: Plan) -> Engine:
-        """Start it; it takes a minute or more until it is `up`."""
+        """Start it; it takes a minute or more until it is `up`. Raises NotUp."""
         for port in (plan.port, *range(plan.events, plan.events + plan.ranks)):
-            assert _is_free(port), (
-                f"port {port} is taken: stop who listens there, perhaps an engine of another run"
-            )
+            if not _is_free(port):
+                raise NotUp(f"port {port} is taken: stop who listens there, perhaps an engine of another run")
         LOGS.mkdir(exist_ok=True)
         log = LOGS / f"{plan.name}.log"
         environment = {**os.environ, **_ENVIRONMENT, **dict(plan.environment)}
@@ -111,12 +115,20 @@ class Engine:
         return cls(plan, process, log)
 
     def wait(self) -> None:
-        """Wait until it is up; fails with the end of its log if it never is."""
+        """Wait until it is up. Raises NotUp if it never is."""
         end = time.monotonic() + _BOOT_SECONDS
         while not (alive := self.process.poll() is None) or not self.healthy():
-            assert alive, f"{self.plan.name} has ended: {self.log.read_text()[-3000:]}"
-            assert time.monotonic() < end, f"{self.plan.name} did not start: {self.log.read_text()[-3000:]}"
+            if not alive:
+                raise NotUp(f"the engine {self.plan.name} has ended: {self._last()}")
+            if time.monotonic() > end:
+                raise NotUp(
+                    f"the engine {self.plan.name} is not up after {_BOOT_SECONDS:g} s: {self._last()}"
+                )
             time.sleep(0.5)
+
+    def _last(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return "\n".join([f"the end of {self.log}:", *lines])
 
     def healthy(self) -> bool:
         """Whether it answers."""
@@ -147,28 +159,3 @@ class Engine:
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
-@dataclass(slots=True)
-class Engines:
-    """Those that are up: two at most, since each takes 3.5 GB."""
-
-    running: dict[Plan, Engine] = field(default_factory=dict)
-
-    def have(self, *plans: Plan) -> list[Engine]:
-        """Return these engines, up; others are stopped for them, and dead ones started anew."""
-        for plan, engine in list(self.running.items()):
-            if plan not in plans or engine.process.poll() is not None:
-                self.running.pop(plan).stop()
-        for plan in plans:
-            if plan not in self.running:
-                self.running[plan] = Engine.start(plan)
-        engines = [self.running[plan] for plan in plans]
-        for engine in engines:
-            engine.wait()
-        return engines
-
-    def close(self) -> None:
-        """Stop them all."""
-        for plan in list(self.running):
-            self.running.pop(plan).stop()

@@ -23,9 +23,9 @@ _TORCH = "torch==2.13.0+cpu"
 _STAMP = HOME / "installed"
 _GIB = 2**30
 _MEMORY_GIB, _DISK_GIB = 9, 6
-_NO_TORCH = (
-    f"No CPU build of torch was found ({_TORCH}): pip has to know of an index or a directory that has one "
-    "(PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). The CUDA build is not taken instead."
+_WHICH_TORCH = (
+    "It has to be a CPU build, of an index or a directory that pip knows of and reaches "
+    "(PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); the CUDA build is not taken instead."
 )
 
 
@@ -54,20 +54,34 @@ def install() -> None:
     if shutil.disk_usage(ROOT).free < _DISK_GIB * _GIB:
         raise CannotRun(f"vLLM and what it needs take {_DISK_GIB} GiB of disk")
     print(f"installing vLLM {VERSION} to {HOME.name}, some minutes", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", HOME], check=True)
-    if _pip(_TORCH):
-        raise CannotRun(_NO_TORCH)
-    if _pip("--requirement", str(REQUIREMENTS)):
-        raise CannotRun("vLLM could not be installed, pip says why above")
+    if why := _run(sys.executable, "-m", "venv", "--clear", str(HOME)):
+        raise CannotRun(f"{HOME.name} could not be made: {why}")
+    if why := _pip(_TORCH):
+        raise CannotRun(f"{_TORCH} could not be installed: {why}. {_WHICH_TORCH}")
+    if why := _pip("--requirement", str(REQUIREMENTS)):
+        raise CannotRun(f"vLLM could not be installed: {why}")
     [packages] = HOME.glob("lib/python3*/site-packages")
     _describe(packages / f"vllm-{VERSION}+cpu.dist-info", "vllm", f"{VERSION}+cpu")
     _plug(packages)
     _STAMP.write_text(wanted)
 
 
-def _pip(*what: str) -> int:
-    command = [str(HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", *what]
-    return subprocess.run(command, check=False).returncode
+def _pip(*what: str) -> str:
+    return _run(
+        *(str(HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+        *("--no-deps", *what),
+    )
+
+
+def _run(*command: str) -> str:
+    """Run a program, pass on what it says; return the last line of that if it has failed, else ""."""
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stderr.write(line)
+            last = line.strip() or last
+    return last or f"exit code {process.returncode}" if process.returncode else ""
 
 
 def _describe(directory: Path, name: str, version: str) -> None:

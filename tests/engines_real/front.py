@@ -47,6 +47,12 @@ async def _all_live(client: httpx2.AsyncClient) -> bool:
     return all(rank["view"] == "live" for row in rows for rank in row["ranks"])
 
 
+async def all_ready(client: httpx2.AsyncClient) -> bool:
+    """Whether every worker takes requests."""
+    rows = (await client.get("/workers")).json()["workers"]
+    return all(row["state"] == "ready" for row in rows)
+
+
 async def act(client: httpx2.AsyncClient, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Carry out an admin call, which must succeed."""
     answer = await client.post(f"/admin/{path}", json=body or {}, headers=BEARER)

@@ -27,6 +27,14 @@ class Listener:
         """Return all events of a kind so far."""
         return [event for _, events in self.batches for event in events if event["type"] == kind]
 
+    def clears(self) -> int:
+        """Return how many times the engine has said so far that its cache is empty."""
+        return len(self.events("AllBlocksCleared"))
+
+    async def has_cleared(self, times: int) -> bool:
+        """Whether it has said so that many times."""
+        return self.clears() >= times
+
     async def listen(self, socket: zmq.asyncio.Socket) -> None:
         """Take in all that comes."""
         while True:

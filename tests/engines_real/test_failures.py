@@ -6,11 +6,11 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tests.engines_real.asking import ask, claims, store, usable
+from tests.engines_real.asking import ask, claimed, claims, store, usable
 from tests.engines_real.cable import cable
 from tests.engines_real.front import routing
 from tests.engines_real.plans import BYTES, INTS, RANKS
-from tests.engines_real.traffic import drawn
+from tests.engines_real.traffic import drawn, several
 from tests.waiting import until_awaited
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.engines_real.engine import Engine, Engines
+    from tests.engines_real.engine import Engine
+    from tests.engines_real.engines import Engines
 
 _TOKENS = 300
 _PROMPTS = 20
@@ -26,7 +27,7 @@ _MOST_WRONG = 5  # after so many in a row the router begins anew
 
 
 def prompts(seed: int, count: int = _PROMPTS) -> list[list[int]]:
-    return [drawn(Random(f"{seed} {number}"), _TOKENS) for number in range(count)]
+    return several(str(seed), count, _TOKENS)
 
 
 async def test_a_router_that_restarts_knows_what_it_knew(
@@ -58,7 +59,7 @@ async def test_what_a_cut_has_lost_is_fetched_from_the_history(
         await ask(client, {"prompt": prompts(23)[0]})
         line.cut()
         await store(engine.url, others)
-        assert await _claimed(client, others) == [0] * len(others)
+        assert await claimed(client, others) == [0] * len(others)
         line.mend()
         began = time.monotonic()
         await until_awaited(lambda: _all_claimed(client, others))
@@ -124,12 +125,8 @@ async def _has_learnt(client: httpx2.AsyncClient, body: dict[str, Any], url: str
     return (await claims(client, body))[url, 0] == usable(_TOKENS)
 
 
-async def _claimed(client: httpx2.AsyncClient, prompts: list[list[int]]) -> list[int]:
-    return [sum((await claims(client, {"prompt": prompt})).values()) for prompt in prompts]
-
-
 async def _all_claimed(client: httpx2.AsyncClient, prompts: list[list[int]]) -> bool:
-    return await _claimed(client, prompts) == [usable(_TOKENS)] * len(prompts)
+    return await claimed(client, prompts) == [usable(_TOKENS)] * len(prompts)
 
 
 async def _degraded(client: httpx2.AsyncClient, url: str) -> bool:

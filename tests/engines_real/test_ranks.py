@@ -63,21 +63,25 @@ async def test_requests_go_to_the_rank_that_was_chosen_and_evictions_are_followe
 async def test_a_block_that_is_there_several_times_is_held_until_its_last_copy_is_gone(
     ranks: Engine, measured: Callable[[str], None]
 ) -> None:
-    chance = Random(12)
-    # Less than a block is found nowhere: each request fills one of its own.
+    chance = Random(14)
+    # Less than a block is found nowhere: each request fills one of its own, all of them in one step.
     start = drawn(chance, BLOCK_SIZE // 2)
     seen: list[int] = []
     async with listening(RANKS.events) as heard, routing([ranks.url], history=False) as client:
-        # At once after each other: a store at the root much later is taken for a report, not for a copy.
-        filled = [(await store(ranks.url, [start], answer=BLOCK_SIZE))[0] for _ in range(_COPIES)]
+        # Its events say that the subscription stands.
+        await store(ranks.url, [other := drawn(chance, _TOKENS)])
+        await until_awaited(lambda: are_claimed(client, {"prompt": other}, usable(_TOKENS)))
+        filled = await store(ranks.url, [start] * _COPIES, answer=BLOCK_SIZE)
         assert filled == [filled[0]] * _COPIES
         prompt = start + filled[0]
         while not seen or seen[-1]:
+            await heard.silence(_SILENCE_SECONDS)
             await until_awaited(lambda: _agrees(client, heard, prompt))
             seen.append(_copies(heard, prompt))
-            await store(ranks.url, [drawn(chance, _TOKENS)])
-    measured(f"{max(seen)} copies, which went together: {len(set(seen)) - 2} times some were left")
-    assert max(seen) == _COPIES
+            # One full block: it evicts one at a time.
+            await store(ranks.url, [drawn(chance, BLOCK_SIZE - 1)])
+    measured(f"{max(seen)} copies evicted one by one, claimed until the last was")
+    assert list(dict.fromkeys(seen)) == list(range(_COPIES, -1, -1))
 
 
 async def test_a_request_that_reports_its_hits_tells_a_router_without_history_what_is_held(

@@ -67,3 +67,8 @@ def talks(count: int, seed: int) -> list[Talk]:
 def drawn(chance: Random, count: int) -> list[int]:
     """Return ids of ordinary tokens, in no order."""
     return [chance.randrange(_FIRST_ID, _LAST_ID) for _ in range(count)]
+
+
+def several(seed: str, count: int, tokens: int) -> list[list[int]]:
+    """Return so many prompts that begin differently; the same for the same seed."""
+    return [drawn(Random(f"{seed} {number}"), tokens) for number in range(count)]
