@@ -94,7 +94,7 @@ class Response:
         """Have `pump` called whenever something has changed, and now for what has come already.
 
         `chunk` is asked first, with what has been read between two chunks and not been parsed: it returns
-        whether that is a whole chunk and it has dealt with it. Not while times are taken.
+        whether that is whole chunks and it has dealt with them. Not while times are taken.
         """
         self.pump = pump
         self._connection.drained()

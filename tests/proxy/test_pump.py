@@ -83,6 +83,19 @@ async def test_whole_chunks_go_on_as_they_are(as_they_are: list[bytes]) -> None:
     assert as_they_are == chunks
 
 
+@pytest.mark.parametrize("texts", [(b"he", b"llo"), (b"data: 1\n\n" * 99, b"x", b"\r\n3\r\n")])
+async def test_several_whole_chunks_in_a_read_go_on_as_they_are(
+    texts: tuple[bytes, ...], as_they_are: list[bytes]
+) -> None:
+    read = b"".join(map(chunk, texts))
+    async with (
+        Worker.up(plays(HEAD + chunk(b"first"), read, END)) as worker,
+        served(Proxy(Upstream(worker.url))) as port,
+    ):
+        assert await heard(port) == chunk(b"first") + read + END
+    assert as_they_are == [read]
+
+
 @pytest.mark.parametrize(
     "reads",
     [
@@ -94,14 +107,15 @@ async def test_whole_chunks_go_on_as_they_are(as_they_are: list[bytes]) -> None:
         [b"5", b"\r\nhello\r\n"],
         [b"5\r\nhello", b"\r\n"],
         [b"5\r\nhello\r", b"\n"],
-        [b"2\r\nhe\r\n3\r\nllo\r\n"],
+        [b"2\r\nhe\r\n03\r\nllo\r\n"],
+        [b"2\r\nhe\r\n3;a=b\r\nllo\r\n"],
         [b"2\r\nhe\r\n3", b"\r\nllo\r\n"],
+        [b"2\r\nhe\r\n3\r\nl", b"lo\r\n"],
+        [b"2\r\nhe\r\n3\r\nllo\r", b"\n"],
     ],
     ids=str,
 )
-async def test_what_is_not_one_whole_chunk_is_framed_anew(
-    reads: list[bytes], as_they_are: list[bytes]
-) -> None:
+async def test_what_is_not_whole_chunks_is_framed_anew(reads: list[bytes], as_they_are: list[bytes]) -> None:
     async with (
         Worker.up(plays(HEAD + chunk(b"first"), *reads, chunk(b"again"), chunk(b"last"), END)) as worker,
         served(Proxy(Upstream(worker.url))) as port,
@@ -125,6 +139,8 @@ async def test_what_is_not_one_whole_chunk_is_framed_anew(
         b"5\r\nhello\n\r",
         b"\r\nhello\r\n",
         b"ffffffffffffffffff\r\nhello\r\n",
+        b"2\r\nhe\r\n4\r\nllo\r\n\r\n",
+        b"2\r\nhe\r\n2\r\nllo\r\n",
     ],
     ids=str,
 )
