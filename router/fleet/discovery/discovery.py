@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from router.fleet.discovery.reconciler import Reconciler
-    from router.fleet.discovery.wanted import Source
+    from router.fleet.discovery.wanted import Source, Wanted
     from router.fleet.spec import WorkerSpec
 
 # The workers of the settings; they decide where another source has the same one.
 _SETTINGS = "settings"
+_AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -29,16 +30,28 @@ class Discovery:
     ) -> None:
         self._reconciler = reconciler
         self._sources = sources
+        self._ended: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         reconciler.hold(_SETTINGS, as_wanted(given))
 
     def start(self) -> None:
         """Begin to follow the sources; needs a running loop."""
-        tell = self._reconciler.tell
-        runs = [self._reconciler.run(), *(each.run(partial(tell, each.name)) for each in self._sources)]
+        runs = [self._reconciler.run(), *map(self._follow, self._sources)]
         self._tasks = [asyncio.ensure_future(run) for run in runs]
-        for task in self._tasks:
-            task.add_done_callback(_ended)
+
+    async def _follow(self, source: Source) -> None:
+        """Run a source until cancelled, again whenever it has ended, which none ever should."""
+        while True:
+            try:
+                await source.run(partial(self._tell, source.name))
+            except Exception:  # noqa: BLE001 - no error is to end it
+                _log.exception("discovery: %s has failed; its workers stay what they were", source.name)
+            self._ended.add(source.name)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _tell(self, source: str, wanted: Sequence[Wanted]) -> None:
+        self._ended.discard(source)
+        self._reconciler.tell(source, wanted)
 
     def settings(self, workers: Iterable[WorkerSpec]) -> None:
         """Take the workers of settings that were read again."""
@@ -46,16 +59,11 @@ class Discovery:
 
     def failing(self) -> dict[str, bool]:
         """Return by a source's name whether it cannot be read now."""
-        return {source.name: source.failing for source in self._sources}
+        all_fail, ended = self._reconciler.failing, self._ended
+        return {each.name: all_fail or each.failing or each.name in ended for each in self._sources}
 
     async def close(self) -> None:
         """Follow nothing any more; the fleet stays as it is."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    """Say that something has ended which never should; the fleet stays as it is."""
-    if not task.cancelled():
-        _log.error("discovery has failed and follows no more", exc_info=task.exception())

@@ -64,10 +64,12 @@ class FileSource:
         while True:
             self._seen = await settled(self._path, self._seen)
             try:
-                workers = await asyncio.to_thread(read_workers, self._path)  # a large one takes seconds
-            except ConfigError as error:
+                self._workers = await asyncio.to_thread(read_workers, self._path)  # a large one takes seconds
+            except Exception as error:
                 self.failing = True
+                if not isinstance(error, ConfigError):
+                    raise
                 _log.error("the workers stay what they were: %s", error.message)
             else:
                 self.failing = False
-                tell(as_wanted(workers))
+                tell(as_wanted(self._workers))

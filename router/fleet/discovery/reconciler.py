@@ -58,6 +58,7 @@ class Reconciler:
         self._refused: dict[Place, tuple[Wanted, str]] = {}
         self._news = asyncio.Event()
         self._pending = False
+        self.failing = False
 
     def hold(self, source: str, wanted: Sequence[Wanted]) -> None:
         """Take note of workers of a source that the fleet has already."""
@@ -79,16 +80,27 @@ class Reconciler:
             except TimeoutError:
                 pass
             self._news.clear()
+            await self._try()
+
+    async def _try(self) -> None:
+        """Reconcile; what nobody has thought of is no end: it is said, and tried again soon."""
+        try:
             await self._reconcile()
+        except Exception:  # noqa: BLE001 - no error is to end it
+            if not self.failing:
+                _log.exception("discovery has failed; the fleet stays what it was")
+            self.failing = self._pending = True
+        else:
+            self.failing = False
 
     async def _reconcile(self) -> None:
         self._pending = False
         target, done = self._target(), Counter[str]()
         for place, held in list(self._held.items()):
-            done[await self._settle(place, held, target.get(place))] += 1
+            done[await self._one(place, held, target.get(place))] += 1
         for place, wanted in target.items():
             if place not in self._held:
-                done[await self._take_in(place, wanted)] += 1
+                done[await self._one(place, None, wanted)] += 1
         self._refused = {place: said for place, said in self._refused.items() if place in target}
         changes = [f"{count} {what}" for what, count in done.items() if what]
         if changes:
@@ -100,6 +112,18 @@ class Reconciler:
             for wanted in source:
                 target.setdefault(place_of(wanted.spec.url), wanted)
         return target
+
+    async def _one(self, place: Place, held: _Held | None, wanted: Wanted | None) -> str:
+        """Do for one worker what is to be done; an error nobody has thought of is that worker's alone."""
+        try:
+            if held is not None:
+                return await self._settle(place, held, wanted)
+            return "" if wanted is None else await self._take_in(place, wanted)
+        except Exception as error:  # noqa: BLE001 - see above
+            _log.exception("discovery: worker %s could not be taken up", place)
+            if wanted is not None:
+                self._refused[place] = wanted, repr(error)
+            return ""
 
     async def _settle(self, place: Place, held: _Held, wanted: Wanted | None) -> str:
         """Make one worker what is wanted of it; return what has been done, "" for nothing."""

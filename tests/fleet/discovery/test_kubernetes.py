@@ -228,6 +228,23 @@ async def test_a_pod_with_something_wrong_is_left_out_and_the_others_are_not() -
         assert log.count("ns/pod-odd: annotation kv-router/prot: expected one of") == 1
 
 
+async def test_a_slice_of_names_is_left_out_and_the_others_are_followed() -> None:
+    async with logged() as log, pods(2) as here, api_server() as api:
+        places = [url.partition("://")[2].split(":") for url in here.urls]
+        (one, port), (two, other) = places
+        seek = Seek(kind="endpointslices", selector="kubernetes.io/service-name=s", namespaces=("ns",))
+        api.put(endpoint_slice("a", int(port), endpoint("u0", one)))
+        async with following(KubernetesSource(Api(api.url), seek)) as fleet:
+            await settled(fleet, here.urls[0])
+            await until(lambda: api.watchers)
+            names = endpoint_slice("f", 80, endpoint("u9", "model.example.com"))
+            api.put({**names, "addressType": "FQDN"})
+            api.put(endpoint_slice("b", int(other), endpoint("u1", two)))
+            await settled(fleet, *here.urls)
+            assert log.count("ns/f: expected an IP address, got 'model.example.com'; it is left out") == 1
+            assert fleet.discovery.failing() == {"kubernetes": False}
+
+
 async def test_tls_with_the_clusters_authority(tmp_path: Path) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(FILES / "localhost.pem", FILES / "localhost.key")

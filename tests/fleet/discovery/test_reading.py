@@ -123,6 +123,12 @@ def test_a_pod_without_an_address_or_on_its_way_out_is_no_worker(found: dict[str
             PODS,
             "ns/pod-u: annotation kv-router/scheme: expected http or https",
         ),
+        (
+            endpoint_slice("s", 1, endpoint("u", "model.example.com")),
+            Seek(kind="endpointslices"),
+            "ns/s: expected an IP address, got 'model.example.com'",
+        ),
+        (pod("u", "10.0.0.999"), PODS, "ns/pod-u: expected an IP address, got '10.0.0.999'"),
     ],
 )
 def test_what_is_wrong_names_the_object(found: dict[str, Any], seek: Seek, expected: str) -> None:

@@ -9,6 +9,7 @@ elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from router.errors import ConfigError
@@ -73,6 +74,7 @@ def of_slice(found: EndpointSlice, seek: Seek) -> Iterator[Wanted]:
 def _worker(meta: Meta, declared: list[tuple[str, int]], seek: Seek, process: _Process) -> Wanted:
     """Return one worker. Raises ConfigError naming the object and what is wrong with it."""
     try:
+        _check_addresses(process.addresses)
         said = _annotations(meta.annotations or {})
         settings = _settings(said, meta.labels or {}, declared, seek, process.addresses[0])
         spec = from_mapping(settings)
@@ -80,6 +82,15 @@ def _worker(meta: Meta, declared: list[tuple[str, int]], seek: Seek, process: _P
         raise ConfigError(f"{meta.namespace}/{meta.name}: {error.message}") from None
     away = "" if process.ready else _NOT_READY
     return Wanted(spec, process.uid, away, process.addresses, process.name)
+
+
+def _check_addresses(addresses: Iterable[str]) -> None:
+    """Raise ConfigError for a name, which is what slices of addressType FQDN have: it can be anywhere."""
+    for address in addresses:
+        try:
+            ip_network(address)
+        except ValueError:
+            raise ConfigError(f"expected an IP address, got {address!r:.80}") from None
 
 
 def _annotations(given: Mapping[str, str]) -> dict[str, str]:

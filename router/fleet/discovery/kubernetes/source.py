@@ -55,7 +55,8 @@ class KubernetesSource:
         def changed() -> None:
             tell(list(self._wanted()))
 
-        self._watches = [self._watch(path, changed) for path in self._paths()]
+        # Those of a run before go on: what they have found holds until they have listed anew.
+        self._watches = self._watches or [self._watch(path, changed) for path in self._paths()]
         async with asyncio.TaskGroup() as tasks:
             for watch in self._watches:
                 tasks.create_task(watch.run())
@@ -93,7 +94,10 @@ class KubernetesSource:
         try:
             read = of_pod(found, self._seek) if isinstance(found, Pod) else of_slice(found, self._seek)
             return _Known(found, list(read))
-        except ConfigError as error:
-            if before is None or before.wrong != error.message:
-                _log.error("discovery: %s; it is left out", error.message)
-            return _Known(found, [], error.message)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one is not for the others to bear
+            wrong = (
+                error.message if isinstance(error, ConfigError) else f"{found.metadata.name}: {error!r:.200}"
+            )
+            if before is None or before.wrong != wrong:
+                _log.error("discovery: %s; it is left out", wrong)
+            return _Known(found, [], wrong)

@@ -78,7 +78,8 @@ class Watch(Generic[Seen]):
         return bool(self._failure)
 
     async def run(self) -> None:
-        """Follow the objects until cancelled."""
+        """Follow the objects until cancelled; a run after another begins with a list."""
+        self._version = ""
         try:
             while True:
                 await self._turn()
