@@ -13,7 +13,7 @@ from router.api.routes import ROUTED, is_other
 from router.api.wishes import wishes_of
 from router.errors import ConfigError, raise_all
 from router.proxy.forwarding import Forwarding
-from router.proxy.tls import ServerTls, TlsFiles, worker_context
+from router.proxy.tls import ServerTls, TlsFiles, trusting
 
 if TYPE_CHECKING:
     from router.api.keys import Keys
@@ -37,7 +37,7 @@ class Front:
         allowed = config.allow_policy_header == "on"
         self.wishes = wishes_of(config.policy, config.session_header, allowed=allowed)
         self.tls = _tls(config)
-        self.worker_tls = None if config.worker_ca is None else worker_context(config.worker_ca)
+        self.worker_tls = None if config.worker_ca is None else trusting("--worker-ca", config.worker_ca)
         self.ring = Keyring() if limits is None else Keyring(limits.bucket)
         self.keys: KeyFile | None = None
         self.door: Door | None = None

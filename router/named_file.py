@@ -8,11 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import select
-from stat import S_ISFIFO
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from stat import S_ISFIFO, S_ISREG
 
 BOM = b"\xef\xbb\xbf"
 _PATIENCE_SECONDS = 3.0
@@ -36,6 +33,11 @@ def read_named(path: str | Path, most: int) -> bytes:
     finally:
         os.close(descriptor)
     return b"".join(pieces).removeprefix(BOM)
+
+
+def is_regular(path: str | Path) -> bool:
+    """Whether it is a file that can be opened twice, unlike a pipe, and ends. Raises OSError."""
+    return S_ISREG(Path(path).stat().st_mode)
 
 
 def _piece(descriptor: int) -> bytes:

@@ -44,6 +44,6 @@ async def test_a_pipe_to_which_nobody_writes_is_one_line(tmp_path: Path) -> None
 
 
 async def test_what_has_no_end_is_one_line() -> None:
-    commands = ["config check", "--worker-file", "--api-keys", "--tls-cert"]
+    commands = ["config check", "--worker-file", "--api-keys"]
     for (line,) in await asyncio.gather(*(run(command, "/dev/zero") for command in commands)):
         assert " it is larger than " in line

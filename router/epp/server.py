@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -13,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from router.epp.stream import Stream
 from router.errors import ConfigError
+from router.proxy.tls import contents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,9 +107,9 @@ async def started(picker: Picker, host: str, port: int, tls: TlsFiles | None) ->
 
 
 def _credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    certificate = Path(files.certificate).read_bytes()
-    key = Path(files.key or files.certificate).read_bytes()
-    authorities = None if files.client_ca is None else Path(files.client_ca).read_bytes()
+    certificate = contents("--tls-cert", files.certificate)
+    key = contents("--tls-key", files.key or files.certificate)
+    authorities = None if files.client_ca is None else contents("--tls-client-ca", files.client_ca)
     return grpc.ssl_server_credentials(
         [(key, certificate)], authorities, require_client_auth=authorities is not None
     )

@@ -1,4 +1,7 @@
-"""TLS towards clients and towards workers: files become contexts, and what is wrong with them one line."""
+"""TLS towards clients and towards workers: files become contexts, and what is wrong with them one line.
+
+They are regular files: OpenSSL opens them by their names, and they are read again.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from router.errors import ConfigError
-from router.named_file import read_named
+from router.named_file import is_regular, read_named
 
 _MOST_BYTES = 2**24  # the authorities of all the world are a quarter of a MiB
 _log = logging.getLogger(__name__)
@@ -55,9 +58,9 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     """Return a context of TLS 1.2 and newer. Raises ConfigError, one line, naming the flag and the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])
-    _check_readable("--tls-cert", files.certificate)
+    contents("--tls-cert", files.certificate)
     if files.key is not None:
-        _check_readable("--tls-key", files.key)
+        contents("--tls-key", files.key)
     try:
         context.load_cert_chain(files.certificate, files.key, _no_password)
     except ssl.SSLError as error:
@@ -71,24 +74,27 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def worker_context(authorities: str) -> ssl.SSLContext:
-    """Return a context that trusts workers with these authorities only. Raises ConfigError."""
+def trusting(flag: str, authorities: str) -> ssl.SSLContext:
+    """Return a context that trusts servers with these authorities only. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _load_authorities(context, "--worker-ca", authorities)
+    _load_authorities(context, flag, authorities)
     return context
 
 
 def _load_authorities(context: ssl.SSLContext, flag: str, path: str) -> None:
-    _check_readable(flag, path)
+    contents(flag, path)
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise ConfigError(f"{flag} {path}: expected PEM certificates: {_reason(error)}") from None
 
 
-def _check_readable(flag: str, path: str) -> None:
+def contents(flag: str, path: str) -> bytes:
+    """Return what is in a file. Raises ConfigError, one line, naming the flag and the file."""
     try:
-        read_named(path, _MOST_BYTES)
+        if not is_regular(path):
+            raise ConfigError(f"{flag} {path}: expected a regular file")
+        return read_named(path, _MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"{flag} {path}: the file cannot be read: {error.strerror}") from None
 

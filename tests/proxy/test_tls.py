@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import ssl
@@ -10,7 +11,8 @@ import pytest
 
 from router.errors import ConfigError
 from router.proxy.edge import EdgeProtocol
-from router.proxy.tls import ServerTls, TlsFiles, server_context, worker_context
+from router.proxy.tls import ServerTls, TlsFiles, server_context
+from router.proxy.tls import trusting as trusting_only
 from router.proxy.upstream import Upstream
 from tests.proxy.scripted import OK, Worker
 from tests.proxy.serving import Proxy, served
@@ -92,6 +94,23 @@ async def test_a_wrong_replacement_changes_nothing(tmp_path: Path, caplog: pytes
         assert await ask(port, trusting(PEM)) == b"HTTP/1.1 200 OK"
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = copied(tmp_path)
+    tls = ServerTls(files)
+    assert files.key is not None
+    Path(files.key).unlink()
+    os.mkfifo(files.key)
+    writes = os.open(files.key, os.O_RDWR)
+    try:
+        os.write(writes, Path(KEY).read_bytes())
+        tls.reload()
+    finally:
+        os.close(writes)
+    assert f"the certificate stays what it was: --tls-key {files.key}: expected a regular file" in caplog.text
+    with pytest.raises(ConfigError, match=r"^--worker-ca .*: expected a regular file$"):
+        trusting_only("--worker-ca", files.key)
+
+
 async def test_only_clients_with_a_certificate_are_served_where_one_is_asked_for(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     shutil.copy(PEM, authority)
@@ -112,7 +131,9 @@ async def test_a_worker_is_trusted_by_the_authorities_given_and_no_others() -> N
     context = server_context(TlsFiles(PEM, KEY))
     async with Worker.up(OK, tls=context) as worker:
         for pem, reached in ((PEM, True), (OTHER_PEM, False)):
-            async with served(Proxy(Upstream(worker.url, tls=worker_context(pem))), EdgeProtocol) as port:
+            async with served(
+                Proxy(Upstream(worker.url, tls=trusting_only("--worker-ca", pem))), EdgeProtocol
+            ) as port:
                 assert (await ask(port, None)).startswith(b"HTTP/1.1 200" if reached else b"HTTP/1.1 502")
 
 
@@ -137,7 +158,7 @@ def test_what_is_wrong_with_a_file_is_one_line(files: TlsFiles, expected: str) -
 
 def test_what_is_wrong_with_the_workers_authorities_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"--worker-ca .*: expected PEM certificates"):
-        worker_context(KEY)
+        trusting_only("--worker-ca", KEY)
 
 
 def test_a_key_may_stand_in_the_certificates_file(tmp_path: Path) -> None:
