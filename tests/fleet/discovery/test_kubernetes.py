@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -243,6 +244,34 @@ async def test_a_slice_of_names_is_left_out_and_the_others_are_followed() -> Non
             await settled(fleet, *here.urls)
             assert log.count("ns/f: expected an IP address, got 'model.example.com'; it is left out") == 1
             assert fleet.discovery.failing() == {"kubernetes": False}
+
+
+async def test_an_object_that_cannot_be_read_is_left_out_and_the_others_are_followed() -> None:
+    async with logged() as log, cluster() as (api, here, fleet):
+        lists = api.said("limit=")
+        api.put({**here.pod(0), "status": {"podIP": 5}})
+        await settled(fleet, here.urls[1])
+        api.expire()
+        await until(lambda: api.said("limit=") > lists)
+        await until(lambda: api.watchers)
+        api.put(here.pod(0))
+        await settled(fleet, *here.urls)
+        assert log.count("discovery: ns/pod-u0: an answer is not what it should be: Expected `str`") == 2
+        assert log.count("stay what they were") == 0
+
+
+async def test_files_to_which_nobody_writes_or_that_are_none_hold_up_nothing(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for given, why in (
+        (Api("https://127.0.0.1:1", token=str(pipe)), "it is a pipe from which nothing comes for 3 s"),
+        (Api("https://127.0.0.1:1", ca=str(pipe)), f"--kubernetes-ca {pipe}: expected a regular file"),
+        (Api("https://127.0.0.1:1", token="/dev/zero"), "it is larger than"),
+        (Api("https://127.0.0.1:1", token=str(FILES / "localhost.pem")), "expected a token, one line"),
+    ):
+        async with logged() as log, following(KubernetesSource(given, SEEK)) as fleet:
+            await until(lambda log=log, why=why: log.count(why), why)  # type: ignore[misc]
+            assert fleet.discovery.failing() == {"kubernetes": True}
 
 
 async def test_tls_with_the_clusters_authority(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from router.discreet import discreet
 from router.errors import ConfigError
+from router.named_file import read_named
 from router.proxy.origin import parse_origin
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ Kind = Literal["pods", "endpointslices"]
 EVERY = "*"
 # Where Kubernetes puts what a pod needs to speak with the API server.
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_MOST_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def _check(url: str) -> None:
 def own_namespace(account: str = ACCOUNT) -> str:
     """Return the namespace that this pod is in. Raises ConfigError outside of a cluster."""
     try:
-        return Path(account, "namespace").read_text("ascii").strip()
+        return read_named(Path(account, "namespace"), _MOST_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         raise ConfigError(
             "--discover kubernetes: this is no pod: expected --kubernetes-namespace, too"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlencode
@@ -17,6 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from router.errors import UpstreamFailed
+from router.fleet.discovery.kubernetes.credentials import authorization, trust
 from router.fleet.discovery.kubernetes.objects import Bookmark, EndpointSlice, Event, Page, Pod, Status
 from router.proxy.fetch import fetch
 from router.proxy.limits import Limits
@@ -105,8 +104,7 @@ class Watch(Generic[Seen]):
         objects: dict[str, Seen] = {}
         page = await self._page("")
         while True:
-            for item in page.items or ():
-                found = self._decoded(item, self._kind)
+            for found in filter(None, map(self._object, page.items or ())):
                 objects[_key(found)] = found
             if not page.metadata.continue_:
                 break
@@ -117,9 +115,8 @@ class Watch(Generic[Seen]):
 
     async def _page(self, start: str) -> Page:
         target = self._target(limit=str(_PAGE_ITEMS), **({"continue": start} if start else {}))
-        reply = await fetch(
-            self._connected(), "GET", target.decode(), headers=self._headers(), timeout=LIST_SECONDS
-        )
+        headers, upstream = await self._headers(), await self._connected()
+        reply = await fetch(upstream, "GET", target.decode(), headers=headers, timeout=LIST_SECONDS)
         self._check(reply.status, reply.body)
         return self._decoded(reply.body, Page)
 
@@ -157,13 +154,13 @@ class Watch(Generic[Seen]):
 
     async def _asked(self, target: bytes) -> Response:
         """Ask, once more if the connection had been closed while it was idle."""
-        upstream = self._connected()
+        headers, upstream = await self._headers(), await self._connected()
         try:
-            return await upstream.request(b"GET", target, self._headers())
+            return await upstream.request(b"GET", target, headers)
         except UpstreamFailed as failure:
             if not failure.stale:
                 raise
-        return await upstream.request(b"GET", target, self._headers(), fresh=True)
+        return await upstream.request(b"GET", target, headers, fresh=True)
 
     def _apply(self, lines: list[bytes]) -> None:
         """Take in what has happened; tell of all of it at once."""
@@ -185,23 +182,20 @@ class Watch(Generic[Seen]):
         if event.type == "BOOKMARK":
             self._version = self._decoded(event.object, Bookmark).metadata.resource_version
             return False
-        found = self._decoded(event.object, self._kind)
-        if event.type == "DELETED":
-            self.objects.pop(_key(found), None)
+        found = self._object(event.object)
+        read = found or self._decoded(event.object, Bookmark)
+        if found is None or event.type == "DELETED":
+            self.objects.pop(_key(read), None)
         else:
             self.objects[_key(found)] = found
-        self._version = found.metadata.resource_version
+        self._version = read.metadata.resource_version
         self._pause = _FIRST_PAUSE
         return True
 
-    def _connected(self) -> Upstream:
+    async def _connected(self) -> Upstream:
         """Return the connections; Raises UpstreamFailed while the authority's file cannot be used."""
         if self._upstream is None:
-            try:
-                tls = None if self._api.ca is None else ssl.create_default_context(cafile=self._api.ca)
-            except (OSError, ssl.SSLError) as error:
-                raise UpstreamFailed(f"{self._api.ca} cannot be used: {error}") from None
-            self._upstream = Upstream(self._api.url, limits=Limits(), tls=tls)
+            self._upstream = Upstream(self._api.url, limits=Limits(), tls=await trust(self._api))
         return self._upstream
 
     async def _hang_up(self) -> None:
@@ -210,16 +204,10 @@ class Watch(Generic[Seen]):
         if upstream is not None:
             await upstream.close()
 
-    def _headers(self) -> list[Field]:
+    async def _headers(self) -> list[Field]:
         """Return the headers of a request, with the token as its file has it now: it is replaced hourly."""
         headers = [(b"accept", b"application/json"), (b"user-agent", b"kv-router")]
-        if self._api.token is not None:
-            try:
-                token = Path(self._api.token).read_bytes().strip()
-            except OSError as error:
-                raise UpstreamFailed(f"{self._api.token} cannot be read: {error.strerror}") from None
-            headers.append((b"authorization", b"Bearer " + token))
-        return headers
+        return headers + await authorization(self._api)
 
     def _target(self, **query: str) -> bytes:
         if self._selector:
@@ -233,6 +221,15 @@ class Watch(Generic[Seen]):
         if status != _OK:
             why = _CURES.get(status) or _message(body)
             raise UpstreamFailed(f"it answers {status}{f' ({why})' if why else ''}")
+
+    def _object(self, raw: msgspec.Raw) -> Seen | None:
+        """Return an object, None for one that is not what it should be, but for what it is called."""
+        try:
+            return self._decoded(raw, self._kind)
+        except UpstreamFailed as error:
+            meta = self._decoded(raw, Bookmark).metadata
+            _log.error("discovery: %s/%s: %s; it is left out", meta.namespace, meta.name, error.message)
+            return None
 
     def _decoded(self, raw: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
@@ -259,5 +256,5 @@ def _message(body: bytes) -> str:
         return ""
 
 
-def _key(found: Pod | EndpointSlice) -> str:
+def _key(found: Pod | EndpointSlice | Bookmark) -> str:
     return found.metadata.uid or f"{found.metadata.namespace}/{found.metadata.name}"
