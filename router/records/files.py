@@ -1,9 +1,15 @@
-"""The files of one session: a part after the other, the oldest of the directory deleted for room."""
+"""The files of one session: a part after the other, the oldest of the directory deleted for room.
+
+What a router has not written is not deleted, whatever it is called.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections import deque
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from router.records.format import MAGIC, SUFFIX
@@ -14,6 +20,8 @@ if TYPE_CHECKING:
 # A record has at least so many parts, so that deleting one does not delete most of it.
 _PARTS = 8
 _LARGEST_PART = 64 * 2**20
+# As a recorder names its session; two at once may share a directory.
+_SESSION = r"\d{8}T\d{6}Z-[0-9a-f]{8}"
 
 
 class Files:
@@ -43,9 +51,28 @@ class Files:
         self._path = self._directory / f"{self._session}-{self.part:05}{SUFFIX}"
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._size = 0
-        others = sorted(path for path in self._directory.glob(f"*{SUFFIX}") if path != self._path)
-        self._others = deque((path, path.stat().st_size) for path in others)
+        self._others = self._found()
         self._write(MAGIC)
+
+    def _found(self) -> deque[tuple[Path, int]]:
+        """Return the other parts, the oldest first, with their sizes; another router may delete some now."""
+        written = re.compile(rf"({_SESSION}|{re.escape(self._session)})-\d{{5,}}{re.escape(SUFFIX)}")
+        found: deque[tuple[Path, int]] = deque()
+        for path in sorted(self._directory.iterdir()):
+            if path == self._path or not written.fullmatch(path.name):
+                continue
+            try:
+                stat = path.lstat()
+            except FileNotFoundError:
+                continue
+            if S_ISREG(stat.st_mode):
+                found.append((path, stat.st_size))
+        return found
+
+    def check(self) -> None:
+        """Raise OSError when the part has been deleted: what is written to it then is lost."""
+        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:
+            raise OSError(errno.ENOENT, f"{self._path} has been deleted")
 
     def write(self, block: bytes) -> None:
         """Write a block; of one that does not fit on the disk nothing stays."""

@@ -81,6 +81,7 @@ class Writer:
                 self._end(type(error).__name__)
 
     def _turn(self) -> None:
+        self._files.check()
         while self._items and not self.ended:
             item = self._items.popleft()
             if not self._entries:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -39,6 +40,34 @@ def test_the_oldest_parts_make_room(tmp_path: Path) -> None:
     assert names[-1] == f"s-{files.part:05}.kvr"
     assert names[0] != "s-00000.kvr"
     assert taken(tmp_path) > MOST - 2 * MOST // 8
+
+
+def test_what_no_router_has_written_is_neither_deleted_nor_in_the_way(tmp_path: Path) -> None:
+    name = "20200101T000000Z-00000000-0000"
+    (tmp_path / f"{name}0.kvr").symlink_to(tmp_path / "nowhere")
+    (tmp_path / f"{name}1.kvr").mkdir()
+    for other, size in ((f"{name}2.kvr", MOST), ("precious.kvr", 2 * MOST), (f"{name}3.kvr.bak", MOST)):
+        with (tmp_path / other).open("wb") as file:
+            file.truncate(size)
+    files = Files(tmp_path, "s", MOST)
+    files.begin()
+    files.write(b"x")
+    files.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [f"{name}0.kvr", f"{name}1.kvr", f"{name}3.kvr.bak", "precious.kvr", "s-00000.kvr"]
+    )
+
+
+async def test_a_part_that_is_deleted_meanwhile_ends_the_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer(Scribe(session(), CODES), Files(tmp_path / "d", "s", MOST))
+    writer.start()
+    shutil.rmtree(tmp_path / "d")
+    await until(lambda: writer.ended)
+    writer.close()
+    path = tmp_path / "d" / "s-00000.kvr"
+    assert caplog.messages == [f"recording has stopped: {path} has been deleted"]
 
 
 def test_a_record_is_its_owners_alone(tmp_path: Path) -> None:
