@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from router.discreet import discreet
+from router.discreet import only_place
 from router.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Option:
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
-        value = discreet(value)
+        value = only_place(value)
         return repr(value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "...")
     if isinstance(value, Misfit):
         return value.what

@@ -80,7 +80,7 @@ def parse_worker(text: str) -> WorkerSpec:
         if equals:
             settings.add(name.strip(), value.strip())
         else:
-            settings.refuse("setting", "name=value", part)
+            settings.refuse("setting", "name=value", part if part in SETTINGS else "***")
     return settings.spec()
 
 
