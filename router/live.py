@@ -87,8 +87,11 @@ class Live:
         """The names of the settings that can be taken up: keys only where clients need any."""
         return LIVE if self.front.keys is not None else LIVE - {"api_key"}
 
-    async def take(self, config: Config) -> None:
-        """Take up all settings that are `LIVE`; requests under way keep the time limits they began with."""
+    async def take(self, config: Config) -> frozenset[str]:
+        """Take up all settings that are `LIVE`; return the names of those that stay what they were.
+
+        Requests under way keep the time limits they began with.
+        """
         new = rules_of(config)
         for name in new.weights.__struct_fields__:
             setattr(self.rules.weights, name, getattr(new.weights, name))
@@ -98,9 +101,9 @@ class Live:
         self.admission.resize(capacity_of(config, self.index))
         self.membership.drain_seconds = config.drain_seconds
         self.discovery.settings(config.workers)
-        if self.front.keys is not None:
-            await self.front.keys.give(config.api_key)
         logs.set_level(config.log_level)
+        holds = self.front.keys is None or await self.front.keys.give(config.api_key)
+        return frozenset() if holds else frozenset({"api_key"})
 
 
 def _become(held: T, new: T) -> None:

@@ -20,6 +20,7 @@ from router.watched import settled, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from router.config import Config
     from router.layers import Flags
@@ -80,11 +81,14 @@ class Reload:
         changed = {field.name for field in fields(new) if _differ(self._config, new, field.name)}
         taken = changed & self._live.names
         if taken:
-            self._config = replace(self._config, **{name: getattr(new, name) for name in taken})
-            await self._live.take(self._config)
+            before = self._config
+            self._config = _with(before, new, taken)
+            refused = await self._live.take(self._config)
+            self._config = _with(self._config, before, refused)
             if self.on_taken is not None:
                 self.on_taken(self._config)
-            _log.info("settings changed: %s", _flags(taken))
+            if taken - refused:
+                _log.info("settings changed: %s", _flags(taken - refused))
         self._say_waiting(changed - taken)
         return bool(taken)
 
@@ -93,6 +97,10 @@ class Reload:
         if waiting - self._waiting:
             _log.warning("settings changed that need a restart: %s", _flags(waiting))
         self._waiting = waiting
+
+
+def _with(config: Config, other: Config, names: AbstractSet[str]) -> Config:
+    return replace(config, **{name: getattr(other, name) for name in names})
 
 
 def _differ(old: Config, new: Config, name: str) -> bool:

@@ -59,11 +59,15 @@ class KeyFile:
         self._on_read = on_read
         on_read(self._held)
 
-    async def give(self, keys: Sequence[str]) -> None:
-        """Take other keys than those given at the start."""
-        if keys != self._given:
-            self._given = keys
-            await self.reload()
+    async def give(self, keys: Sequence[str]) -> bool:
+        """Take other keys than those given at the start; say whether they hold now."""
+        if keys == self._given:
+            return True
+        before, self._given = self._given, keys
+        if await self.reload():
+            return True
+        self._given = before
+        return False
 
     def load(self) -> None:
         """Read the keys; raises ConfigError, one line, which shows no key."""
@@ -85,15 +89,16 @@ class KeyFile:
         self._hold(keys)
         self._seen = seen
 
-    async def reload(self) -> None:
-        """Read them again; what is wrong is logged, and the keys stay what they were."""
+    async def reload(self) -> bool:
+        """Read them again; what is wrong is logged, the keys stay what they were, and False is returned."""
         async with self._lock:
             try:
                 self._take(*await asyncio.to_thread(self._read, self._given))
             except ConfigError as error:
                 self._stay(error)
-            else:
-                _log.info("read the keys of %d clients", len(self._ring.clients()))
+                return False
+            _log.info("read the keys of %d clients", len(self._ring.clients()))
+            return True
 
     def _stay(self, error: ConfigError) -> None:
         self._seen = self._stamp()

@@ -114,3 +114,18 @@ async def test_keys_and_log_level_change_and_what_needs_a_restart_is_named_once(
             assert count(front, "need a restart") == 1
             assert count(front, "--retries") == 0
             assert not any(b"second-key" in line for line in front.log)
+
+
+async def test_the_last_key_is_not_taken_away_and_nobody_says_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "router.yaml"
+    base = "workers: [http://127.0.0.1:1]\n"
+    async with configured(path, base + "api_key: [only-one-key]\n") as (front, client):
+        path.write_text(base)
+        await logged(front, "the keys stay what they were: --api-key: expected a key, found none")
+        path.write_text(base + "retries: 5\n")
+        await logged(front, "settings changed: --retries")
+        assert (await client.get("/workers")).status_code == 401
+        path.write_text(base + "api_key: [only-one-key]\nretries: 4\n")
+        await until(lambda: count(front, "settings changed: --retries") == 2)
+        assert not count(front, "settings changed: --api-key")
+        assert (await client.get("/workers", headers={"x-api-key": "only-one-key"})).status_code == 200
