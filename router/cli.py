@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -44,6 +45,7 @@ EPILOG = (
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave the process: exit code 2 for anything given wrongly, 1 for what fails."""
     try:
+        _check_authorities(os.environ.get("SSL_CERT_FILE", ""))
         sys.exit(commands().main(arguments, "kv-router", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -56,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         refuse(error.message, EXIT_FAILED)
     except click.Abort:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _check_authorities(path: str) -> None:
+    """Raise ConfigError for a pipe, say, which OpenSSL would read, in whatever connects, without an end."""
+    if path != os.devnull and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise ConfigError(f"SSL_CERT_FILE {path}: expected a regular file")
 
 
 def commands() -> click.Group:

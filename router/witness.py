@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from router.records.recorder import Recorder
 
 _TRACES = "/v1/traces"
+_NUMBERS = (
+    "OTEL_BSP_SCHEDULE_DELAY",
+    "OTEL_BSP_EXPORT_TIMEOUT",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +83,19 @@ def _spans(config: Config, environ: Mapping[str, str]) -> Spans | None:
             raise ConfigError("--otlp: the extra is not installed: pip install 'kv-router[otel]'") from None
         _log.warning("no spans are sent: OTEL_* asks for them, and kv-router[otel] is not installed")
         return None
-    return Spans(None if config.otlp is None else _traces_url(config.otlp))
+    _check_numbers(environ)
+    try:
+        return Spans(None if config.otlp is None else _traces_url(config.otlp))
+    except ValueError as error:
+        raise ConfigError(f"the variables OTEL_* do not fit: {error}") from None
+
+
+def _check_numbers(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError for what the SDK would only complain of, with a traceback."""
+    for name in _NUMBERS:
+        text = environ.get(name, "")
+        if text and not (text.isascii() and text.isdigit() and int(text)):
+            raise ConfigError(f"{name}: expected a whole number above 0, got {text!r:.80}")
 
 
 def _asks_for_spans(environ: Mapping[str, str]) -> bool:

@@ -47,3 +47,15 @@ async def test_what_has_no_end_is_one_line() -> None:
     commands = ["config check", "--worker-file", "--api-keys"]
     for (line,) in await asyncio.gather(*(run(command, "/dev/zero") for command in commands)):
         assert " it is larger than " in line
+
+
+async def test_the_systems_authorities_in_a_pipe_are_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    command = ["router", "workers", "--url=https://127.0.0.1:1"]
+    environ = {**os.environ, "SSL_CERT_FILE": str(tmp_path / "pipe")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", *command, stdout=PIPE, stderr=PIPE, env=environ
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert err.decode() == f"kv-router: SSL_CERT_FILE {tmp_path / 'pipe'}: expected a regular file\n"

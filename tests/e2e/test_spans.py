@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx2
+import pytest
 
 from tests.e2e.collector import Collector, collector
 from tests.e2e.pairs import pairs
@@ -19,7 +21,6 @@ from tests.waiting import until, until_awaited
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    import pytest
 
 BODY = {"model": "stand-in", "prompt": [1, 2, 3]}
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -188,3 +189,32 @@ def test_without_the_extra_it_is_said_what_to_install() -> None:
     )
     assert ended.returncode == 2
     assert ended.stderr == "kv-router: --otlp: the extra is not installed: pip install 'kv-router[otel]'\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"},
+            "OTEL_BSP_MAX_QUEUE_SIZE: expected a whole number above 0",
+        ),
+        (
+            {"OTEL_BSP_SCHEDULE_DELAY": "abc"},
+            "OTEL_BSP_SCHEDULE_DELAY: expected a whole number above 0",
+        ),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "2"}, "the variables OTEL_* do not fit: "),
+    ],
+)
+def test_a_variable_that_is_wrong_is_one_line(variables: dict[str, str], said: str) -> None:
+    options = ["serve", "--port=0", "--worker=http://127.0.0.1:1", "--otlp=http://127.0.0.1:9"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "router", *options],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"kv-router: {said}")
