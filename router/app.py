@@ -15,6 +15,7 @@ from router.api.explain import Explainer
 from router.api.hosts import Hosts
 from router.api.watch import Watch
 from router.derived import rules_of
+from router.epp.passage import Passage
 from router.epp.picker import Picker
 from router.live import Live
 from router.members import members_of, rows_of
@@ -174,4 +175,5 @@ class _Parts:
             self._startup.front.wishes,
             bodies=routing.bodies,
             most_bytes=self._config.max_body_bytes,
+            passage=partial(Passage, metrics=self._metrics, observers=self._startup.witness.request_log()),
         )

@@ -55,9 +55,11 @@ class Witness:
             found.append(self.recorder.observe)
         if self._spans is not None:
             found.append(self._spans.observe)
-        if self._log_requests:
-            found.append(RequestLog(self._log_requests, Random()).observe)
-        return tuple(found)
+        return (*found, *self.request_log())
+
+    def request_log(self) -> tuple[Observer, ...]:
+        """Return who writes lines of requests, if lines are wanted: also of those that others carry."""
+        return (RequestLog(self._log_requests, Random()).observe,) if self._log_requests else ()
 
     def spans_lost(self) -> int:
         """Return how many spans nobody has taken."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from router.core.rank import Rank
     from router.fleet.fleet import Fleet
     from router.observe.metrics import Metrics
+    from router.observe.story import Story
     from router.pairs.choice import Judge
     from router.proxy.headers import Field
 
@@ -116,7 +117,7 @@ class Dispatcher:
         finally:
             admission.leave()
 
-    async def pick(self, plan: Plan, headers: Sequence[Field], among: Among) -> Pick:
+    async def pick(self, plan: Plan, headers: Sequence[Field], among: Among, story: Story | None) -> Pick:
         """Choose for a request that somebody else sends; it counts, and has its place, until `Pick.close`.
 
         `among` returns those of some ranks that may be chosen. Raises NoWorker, QueueFull.
@@ -130,12 +131,12 @@ class Dispatcher:
             paused = partial(self._fleet.is_paused, plan.request.model)
             ranks = await admission.wait(model, priority(headers), look, paused)
         try:
-            candidate = self._chooser.choose(plan, ranks, None)
-            keys, ticket = self._books.enter(plan, candidate, None)
+            candidate = self._chooser.choose(plan, ranks, story)
+            keys, ticket = self._books.enter(plan, candidate, story)
         except BaseException:
             admission.leave()
             raise
-        leave = partial(self._leave_pick, candidate.rank, keys)
+        leave = partial(self._leave_pick, candidate.rank, keys, story)
         return Pick(candidate, self._fleet.worker_of(candidate.rank), ticket, leave)
 
     def _look_among(self, plan: Plan, among: Among) -> list[Rank]:
@@ -146,8 +147,8 @@ class Dispatcher:
             raise nobody(self._fleet, plan)
         return found
 
-    def _leave_pick(self, rank: Rank, keys: Iterable[int], answered: bool) -> None:
-        self._books.leave(rank, keys, None, answered=answered)
+    def _leave_pick(self, rank: Rank, keys: Iterable[int], story: Story | None, answered: bool) -> None:
+        self._books.leave(rank, keys, story, answered=answered)
         self._admission.leave()
 
     async def _retry(

@@ -11,12 +11,15 @@ from router.api.picking import endpoint_of
 from router.errors import NoWorker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from router.api.admission import Admission
     from router.api.dispatch import Dispatcher
     from router.api.picking import Pick
     from router.api.planner import Planner
     from router.api.wishes import Wishes
     from router.core.rank import Rank
+    from router.epp.passage import Passage
     from router.fleet.fleet import Fleet
     from router.prompts.request import Kind
     from router.proxy.body import BodyBudget
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 class Picker:
     """Chooses as the router does for what it carries itself.
 
-    `most_bytes`: of a body; `bodies`: of all that are held.
+    `most_bytes`: of a body; `bodies`: of all that are held. `passage` begins to tell of a
+    request.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Picker:
         *,
         bodies: BodyBudget,
         most_bytes: int,
+        passage: Callable[[Kind, list[Field]], Passage],
     ) -> None:
         self._fleet = fleet
         self._planner = planner
@@ -47,27 +52,42 @@ class Picker:
         self._wishes = wishes
         self.bodies = bodies
         self.most_bytes = most_bytes
+        self.passage = passage
 
     @property
     def ready(self) -> bool:
         """Whether one worker can take a request."""
         return self._fleet.ready
 
-    async def pick(
-        self, kind: Kind, body: bytes, headers: list[Field], among: frozenset[str] | None
-    ) -> tuple[Pick, str]:
+    async def pick(self, body: bytes, passage: Passage, among: frozenset[str] | None) -> tuple[Pick, str]:
         """Return the choice and its endpoint; the pick must be closed.
 
         Raises BadRequest, UnknownModel, NoWorker, QueueFull.
         """
+        headers = passage.headers
         wish = self._wishes.of(headers)
-        plan = await self._planner.plan(kind, body or b"{}", wish, self._admission.check(headers))
-        pick = await self._dispatcher.pick(plan, headers, partial(self._with_endpoint, among))
+        plan = await self._planner.plan(passage.kind, body or b"{}", wish, self._check(passage))
+        passage.planned(plan)
+        among_them = partial(self._with_endpoint, among)
+        pick = await self._dispatcher.pick(plan, headers, among_them, passage.story)
         endpoint = self._endpoint(pick.candidate.rank)
         if endpoint is None:
             pick.close()
             raise NoWorker("the worker that was chosen has left", retry_after=1)
+        passage.chosen()
         return pick, endpoint
+
+    def _check(self, passage: Passage) -> Callable[[str], None] | None:
+        """Return what the planner is to ask once it knows the model, if anything."""
+        admitted = self._admission.check(passage.headers)
+        if admitted is None:
+            return None
+
+        def check(model: str) -> None:
+            passage.model = model
+            admitted(model)
+
+        return check
 
     def told(self, pick: Pick) -> list[Field]:
         """Return the headers that say in an answer where its request went."""

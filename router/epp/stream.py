@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from router.api.picking import Pick
+    from router.epp.passage import Passage
     from router.epp.picker import Picker
     from router.proxy.headers import Field
 
@@ -44,7 +45,6 @@ class Stream:
 
     def __init__(self, picker: Picker) -> None:
         self._picker = picker
-        self._headers: list[Field] = []
         self._among: frozenset[str] | None = None
         self._body: list[bytes] = []
         self._size = 0
@@ -53,6 +53,7 @@ class Stream:
         self._mode = 0
         self._duplex = (False, False)
         self._pick: Pick | None = None
+        self._passage: Passage | None = None
 
     async def answer(self, message: ext_proc.ProcessingRequest) -> list[Response]:
         """Return what a message is answered with: nothing, or several messages."""
@@ -72,8 +73,7 @@ class Stream:
             if kind == "request_trailers":
                 return await self._trailers()
         except RouterError as error:
-            self._let_go()
-            return [refusal(error)]
+            return [self._refused(error)]
         return list(self._of_answer(message))
 
     def close(self) -> None:
@@ -81,13 +81,31 @@ class Stream:
         self._let_go()
         if self._pick is not None:
             self._pick.close()
+        if self._passage is not None:
+            self._passage.end()
+
+    def _refused(self, error: RouterError) -> Response:
+        self._let_go()
+        self._told(Kind.OTHER, []).refused(error)
+        return refusal(error)
+
+    def _told(self, kind: Kind, headers: list[Field]) -> Passage:
+        """Return what the request is told of by, from its first message on."""
+        if self._passage is None:
+            self._passage = self._picker.passage(kind, headers)
+        return self._passage
 
     async def _begun(self, message: ext_proc.ProcessingRequest) -> list[Response]:
         if self._begins:
             raise BadRequest("a stream is of one request: expected its headers once")
         self._begins = True
+        headers = fields(message.request_headers)
+        path = dict(headers).get(b":path", b"").partition(b"?")[0].decode("latin-1")
+        self._told(ROUTED.get(path, Kind.OTHER), headers)
         self._hold(message.request_headers.ByteSize())
-        self._headers, self._among = fields(message.request_headers), subset(message)
+        self._among = subset(message)
+        if path not in ROUTED and path not in _HARMLESS and not is_other(path):
+            raise NoRoute(f"{path:.200}: Not Found")
         if message.request_headers.end_of_stream:
             return await self._choose(headers=True, body=False)
         return [] if self._duplex[0] else [Response(request_headers=ext_proc.HeadersResponse())]
@@ -125,8 +143,10 @@ class Stream:
         """Return the choice, where Envoy waits for it: with the headers, or with the body."""
         if self._pick is not None:
             raise BadRequest("a stream is of one request: expected nothing behind its end")
+        if self._passage is None:
+            raise BadRequest("a stream is of one request: expected its headers first")
         whole = b"".join(self._body)
-        self._pick, endpoint = await self._picker.pick(self._kind(), whole, self._headers, self._among)
+        self._pick, endpoint = await self._picker.pick(whole, self._passage, self._among)
         self._let_go()
         said = common([(DESTINATION.encode(), endpoint.encode()), *self._pick.pins])
         chosen = metadata(endpoint)
@@ -139,13 +159,6 @@ class Stream:
         elif body:
             found.append(Response(request_body=ext_proc.BodyResponse(response=said), dynamic_metadata=chosen))
         return found
-
-    def _kind(self) -> Kind:
-        """Return what is asked for. Raises NoRoute for what must not reach one worker of many by chance."""
-        path = dict(self._headers).get(b":path", b"").partition(b"?")[0].decode("latin-1")
-        if path not in ROUTED and path not in _HARMLESS and not is_other(path):
-            raise NoRoute(f"{path:.200}: Not Found")
-        return ROUTED.get(path, Kind.OTHER)
 
     def _of_answer(self, message: ext_proc.ProcessingRequest) -> Iterator[Response]:
         kind = message.WhichOneof("request")
@@ -161,7 +174,10 @@ class Stream:
         said: list[Field] = []
         if self._pick is not None:
             status = dict(fields(headers)).get(b":status", b"0")
-            self._pick.began(int(status) if _STATUS.fullmatch(status) else 0)
+            known = int(status) if _STATUS.fullmatch(status) else 0
+            self._pick.began(known)
+            if self._passage is not None:
+                self._passage.answered(known)
             said = self._picker.told(self._pick)
         if headers.end_of_stream:
             self.close()

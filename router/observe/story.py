@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from router.api.exchange import Exchange
     from router.api.planner import Plan
     from router.core.cost import Policy, Weights
     from router.core.facts import Candidate, Facts
     from router.errors import RouterError
     from router.prompts.request import Kind
+    from router.proxy.headers import Field
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +86,15 @@ class Try:
     came_true: float = 1.0
 
 
+class Told(Protocol):
+    """The request that a story is of, whoever carries it; `began` on `perf_counter`, `headers` go onward."""
+
+    began: float
+    headers: list[Field]
+    id: bytes
+    status: int
+
+
 class Story:
     """Times on `perf_counter`, 0 for what has not come. `error`: the code of the one it ended with, or "".
 
@@ -106,7 +115,7 @@ class Story:
         "tries",
     )
 
-    def __init__(self, exchange: Exchange, kind: Kind, observers: tuple[Observer, ...]) -> None:
+    def __init__(self, exchange: Told, kind: Kind, observers: tuple[Observer, ...]) -> None:
         self.exchange = exchange
         self.kind = kind
         self.began = exchange.began
