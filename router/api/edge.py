@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from router.api.answers import error_answer, send_error
-from router.api.routes import ROUTED, is_other
+from router.api.routes import ROUTED, kind_of, not_routed
 from router.api.watch import PATH as WATCH
-from router.errors import NoRoute, RouterError, Stopping, WrongMethod
+from router.errors import RouterError, Stopping, WrongMethod
 from router.prompts.request import Kind
 from router.proxy.asgi import SENDER
 
@@ -97,15 +97,16 @@ class Edge:
 
     def handler(self, method: bytes, path: str) -> Handler | None:
         """Return what serves a request past ASGI, if it is one to route; one lookup when hot."""
-        if method != b"POST":
-            return self._watched if path == WATCH and method == b"GET" else None
-        handler = self._routes.get(path)
-        if handler is None:
-            if is_other(path):
-                return self._other
-            if path != WATCH and not self._controls(path):
-                return partial(self._lost, path)
-        return handler
+        handler = self._routes.get(path) if method == b"POST" else None
+        if handler is not None:
+            return handler
+        if kind_of(method, path) is not None:
+            return self._other
+        if path == WATCH:
+            return self._watched if method == b"GET" else None
+        if method == b"POST" and not self._controls(path):
+            return partial(self._lost, path)
+        return None
 
     async def _watched(self, cycle: Cycle) -> None:
         try:
@@ -117,7 +118,7 @@ class Edge:
 
     def _lost(self, path: str, cycle: Cycle) -> Coroutine[Any, Any, None]:
         """Refuse what no route takes; it counts, and is told of, like any other request that is refused."""
-        error = self._barred(path, cycle.headers, cycle.sender) or NoRoute(f"POST {path:.200}: Not Found")
+        error = self._barred(path, cycle.headers, cycle.sender) or not_routed("POST", path)
         return self._completions.refuse(Kind.OTHER, cycle, error)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -156,8 +157,8 @@ class Edge:
             return error
         if barred := self._barred(path, scope["headers"], scope["state"][SENDER], counted=method == "POST"):
             return barred
-        if path in self._routes:
-            return WrongMethod(f"{path} takes POST, not {method}", allow="POST")
+        if path in ROUTED:
+            return not_routed(method, path)
         if path == WATCH:
             return WrongMethod(f"{path} takes GET, not {method}", allow="GET")
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from router.errors import NotHere
+from router.api.routes import not_here
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -43,10 +43,7 @@ def add_object_routes(app: FastAPI, fleet: Fleet) -> None:
     @app.post(_RESPONSE + "/cancel")
     async def stored(response: str) -> None:
         """A response that one of the workers has stored: not through the router."""
-        raise NotHere(
-            f"the router does not know which worker has the response {response:.100}: "
-            "ask the one that its x-kv-router-worker named"
-        )
+        raise not_here(response)
 
 
 def _card(name: str, route: Route) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
-from router.api.routes import ROUTED, is_other
+from router.api.routes import kind_of, not_routed
 from router.epp.messages import (
     BUFFERED,
     DESTINATION,
@@ -24,7 +24,7 @@ from router.epp.messages import (
     refusal,
     subset,
 )
-from router.errors import BadRequest, BodyTooLarge, NoRoute, RouterError
+from router.errors import BadRequest, BodyTooLarge, RouterError
 from router.prompts.request import Kind
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from router.epp.picker import Picker
     from router.proxy.headers import Field
 
-_HARMLESS = frozenset({"/health"})  # what any worker may answer, besides /v1
+# What any worker may be asked, for nobody else answers it where Envoy carries the bytes.
+_ASKED = re.compile(r"/health|/v1/models(?:/[\w.~:@-]+)*", re.ASCII)
+_ASKING = frozenset({b"GET", b"HEAD"})
 _STATUS = re.compile(rb"[0-9]{3}")
 Response: TypeAlias = ext_proc.ProcessingResponse
 
@@ -100,12 +102,14 @@ class Stream:
             raise BadRequest("a stream is of one request: expected its headers once")
         self._begins = True
         headers = fields(message.request_headers)
-        path = dict(headers).get(b":path", b"").partition(b"?")[0].decode("latin-1")
-        self._told(ROUTED.get(path, Kind.OTHER), headers)
+        said = dict(headers)
+        method, path = said.get(b":method", b""), said.get(b":path", b"").partition(b"?")[0].decode("latin-1")
+        kind = kind_of(method, path)
+        self._told(kind or Kind.OTHER, headers)
         self._hold(message.request_headers.ByteSize())
         self._among = subset(message)
-        if path not in ROUTED and path not in _HARMLESS and not is_other(path):
-            raise NoRoute(f"{path:.200}: Not Found")
+        if kind is None and not (method in _ASKING and _ASKED.fullmatch(path)):
+            raise not_routed(method.decode("latin-1"), path)
         if message.request_headers.end_of_stream:
             return await self._choose(headers=True, body=False)
         return [] if self._duplex[0] else [Response(request_headers=ext_proc.HeadersResponse())]

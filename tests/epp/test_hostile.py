@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 from contextlib import asynccontextmanager, suppress
@@ -66,15 +67,39 @@ async def test_a_stream_that_goes_on_behind_its_end_counts_once_and_then_no_more
             await until_awaited(lambda: nothing_left(control), "it is counted no more")
 
 
-async def test_what_changes_an_engine_reaches_no_worker_by_chance() -> None:
+BY_CHANCE = [
+    *(
+        ("POST", path, 404, "no_route")
+        for path in ("/flush_cache", "/v1/../flush_cache", "/pause", "/v1/%66")
+    ),
+    *(("POST", path, 404, "no_route") for path in ("", "/v1/load_lora_adapter", "/health")),
+    *(("DELETE", path, 404, "no_route") for path in ("/v1/files/x", "/v1/models/m", "/health", "/v1/../x")),
+    ("GET", "/v1/files/x", 404, "no_route"),
+    ("GET", "/v1/responses/abc", 404, "not_routed"),
+    ("GET", "/v1/responses/abc/input_items", 404, "not_routed"),
+    ("DELETE", "/v1/responses/abc?x=1", 404, "not_routed"),
+    ("POST", "/v1/responses/abc/cancel", 404, "not_routed"),
+    ("GET", "/v1/completions", 405, "method_not_allowed"),
+    ("PUT", "/tokenize", 405, "method_not_allowed"),
+    ("", "/v1/embeddings", 404, "no_route"),
+]
+ANY_WORKER = [
+    *(("GET", path) for path in ("/v1/models", "/v1/models/m", "/health")),
+    *(("POST", path) for path in ("/v1/embeddings?x=1", "/tokenize")),
+    ("HEAD", "/health"),
+]
+
+
+async def test_what_is_not_for_any_worker_reaches_none_by_chance() -> None:
     async with picking() as (channel, _, _front):
-        for path in ("/flush_cache", "/v1/load_lora_adapter", "/v1/../flush_cache", "/pause", "", "/v1/%66"):
+        for method, path, status, code in BY_CHANCE:
             envoy = Envoy(channel)
-            await envoy.says(request_headers=headers({":method": "GET", ":path": path}, end=True))
-            assert (await envoy.hears()).immediate_response.status.code == 404, path
-        for path in ("/v1/models", "/v1/embeddings?x=1", "/health", "/tokenize"):
+            await envoy.says(request_headers=headers({":method": method, ":path": path}, end=True))
+            refused = (await envoy.hears()).immediate_response
+            assert (refused.status.code, json.loads(refused.body)["error"]["code"]) == (status, code), path
+        for method, path in ANY_WORKER:
             envoy = Envoy(channel)
-            await envoy.says(request_headers=headers({":method": "GET", ":path": path}, end=True))
+            await envoy.says(request_headers=headers({":method": method, ":path": path}, end=True))
             assert chosen(await envoy.hears())
             envoy.call.cancel()
 
