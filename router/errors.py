@@ -179,6 +179,12 @@ class NotHere(RouterError):
     status, type, code = 404, "invalid_request_error", "not_routed"
 
 
+class WrongBodyMode(RouterError):
+    """Envoy is set to show the router less of requests than it needs to pick an endpoint."""
+
+    code = "body_mode"
+
+
 class NoWorker(RouterError):
     """No worker can take the request now."""
 

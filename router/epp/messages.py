@@ -21,7 +21,6 @@ _SUBSET = "x-gateway-destination-endpoint-subset"
 _LB, _HINT = "envoy.lb", "envoy.lb.subset_hint"
 # What Envoy takes in one piece of a body that is sent back to it.
 _PIECE_BYTES = 62_000
-BUFFERED, FULL_DUPLEX = 2, 4  # of BodySendMode; the latter is FULL_DUPLEX_STREAMED
 
 
 def fields(headers: ext_proc.HttpHeaders) -> list[Field]:

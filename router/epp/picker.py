@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from router.api.answers import routed
 from router.api.exchange import REQUEST_ID
 from router.api.picking import endpoint_of
+from router.epp.modes import Modes
 from router.errors import NoWorker
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Picker:
         self.bodies = bodies
         self.most_bytes = most_bytes
         self.passage = passage
+        self.modes = Modes()
 
     @property
     def ready(self) -> bool:

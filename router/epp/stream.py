@@ -14,9 +14,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
 from router.api.routes import kind_of, not_routed
 from router.epp.messages import (
-    BUFFERED,
     DESTINATION,
-    FULL_DUPLEX,
     common,
     fields,
     metadata,
@@ -24,6 +22,7 @@ from router.epp.messages import (
     refusal,
     subset,
 )
+from router.epp.modes import BUFFERED, FULL_DUPLEX
 from router.errors import BadRequest, BodyTooLarge, RouterError
 from router.prompts.request import Kind
 
@@ -52,7 +51,7 @@ class Stream:
         self._size = 0
         self._begins = False
         self._length = 0
-        self._mode = 0
+        self._mode: int | None = None
         self._duplex = (False, False)
         self._pick: Pick | None = None
         self._passage: Passage | None = None
@@ -112,9 +111,11 @@ class Stream:
             raise not_routed(method.decode("latin-1"), path)
         if message.request_headers.end_of_stream:
             return await self._choose(headers=True, body=False)
+        self._picker.modes.check(self._mode)
         return [] if self._duplex[0] else [Response(request_headers=ext_proc.HeadersResponse())]
 
     async def _goes_on(self, body: ext_proc.HttpBody) -> list[Response]:
+        self._picker.modes.check(self._mode)
         self._take(body.body)
         whole = body.end_of_stream or self._mode == BUFFERED  # there trailers can follow
         return await self._choose(headers=self._duplex[0], body=True) if whole else []

@@ -14,7 +14,8 @@ import httpx2
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
-from router.epp.messages import DESTINATION, FULL_DUPLEX
+from router.epp.messages import DESTINATION
+from router.epp.modes import FULL_DUPLEX
 from tests.e2e.processes import Running, fleet, joined, router
 from tests.epp.test_envoy import free_port
 from tests.epp.test_protocol import BUFFERED, RAW, Envoy, Request, chosen, headers, inflight
@@ -115,6 +116,30 @@ async def test_a_buffered_body_is_whole_also_where_trailers_follow() -> None:
         assert (await envoy.hears()).HasField("request_trailers")
         await envoy.says(response_headers=headers({":status": "9" * 5000}, end=True))
         assert (await envoy.hears()).HasField("response_headers")
+
+
+async def test_a_mode_without_whole_bodies_is_refused_and_one_line_names_those_expected() -> None:
+    async with picking() as (channel, _, front):
+        for mode, name in ((0, "NONE"), (1, "STREAMED"), (3, "BUFFERED_PARTIAL")):
+            envoy = Envoy(channel, mode)
+            await envoy.asks()
+            refused = (await envoy.hears()).immediate_response
+            assert refused.status.code == 500
+            assert f"request_body_mode {name}: expected FULL_DUPLEX_STREAMED or BUFFERED" in str(refused.body)
+            bodiless = Envoy(channel, mode)
+            await bodiless.says(request_headers=headers({":method": "GET", ":path": "/health"}, end=True))
+            assert chosen(await bodiless.hears())
+            bodiless.call.cancel()
+        late = Envoy(channel, 3)
+        await late.call.write(
+            Request(request_headers=headers({":method": "POST", ":path": "/v1/completions"}))
+        )
+        assert (await late.hears()).HasField("request_headers")
+        await late.says(request_body=ext_proc.HttpBody(body=RAW))
+        assert (await late.hears()).immediate_response.status.code == 500
+    said = [line for line in front.log if b"request_body_mode" in line]
+    assert len(said) == 1
+    assert b"request_body_mode NONE: expected FULL_DUPLEX_STREAMED or BUFFERED" in said[0]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -17,7 +17,8 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from router.epp.messages import DESTINATION, FULL_DUPLEX
+from router.epp.messages import DESTINATION
+from router.epp.modes import FULL_DUPLEX
 from tests.e2e.processes import fleet, joined, router
 from tests.epp.test_envoy import BODY, free_port
 from tests.waiting import DEADLINE_SECONDS, until_awaited
