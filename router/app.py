@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from router.api.admin import admin_routes
@@ -13,6 +14,7 @@ from router.api.control import control_app, has_route
 from router.api.edge import Edge
 from router.api.explain import Explainer
 from router.api.hosts import Hosts
+from router.api.knocks import Knocks
 from router.api.watch import Watch
 from router.derived import rules_of
 from router.epp.passage import Passage
@@ -67,6 +69,7 @@ class _Parts:
         self._members: Members = members_of(startup, self._rules, self._metrics, self._descriptors)
         self._routing: Routing = routing_of(startup, self._members, self._rules, self._metrics)
         self._members.changes(self._routing.admission.advance)
+        self._knocks = Knocks("for want of a valid admin key", perf_counter)
         self._let_see()
 
     def _let_see(self) -> None:
@@ -102,7 +105,7 @@ class _Parts:
         )
         crew = self._members.company.crew(self._members.membership)
         if self._config.admin_key is not None:
-            control.include_router(admin_routes(fleet, crew, self._config.admin_key))
+            control.include_router(admin_routes(fleet, crew, self._config.admin_key, self._knocks))
         return control
 
     @asynccontextmanager
@@ -116,6 +119,9 @@ class _Parts:
         finally:
             delay.close()
             self._descriptors.close()
+            self._knocks.close()
+            if self._startup.front.door is not None:
+                self._startup.front.door.close()
             if watch is not None:
                 watch.cancel()
             await self._startup.witness.close(self._members.fleet)

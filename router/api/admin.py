@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,12 +31,11 @@ _REFUSED = 502
 _OF_MEMBERSHIP = ("drain", "undrain")
 
 
-def admin_routes(fleet: Fleet, crew: Crew, key: str) -> APIRouter:
-    """Return the routes, each of which needs `Authorization: Bearer KEY`."""
+def admin_routes(fleet: Fleet, crew: Crew, key: str, knocks: Knocks) -> APIRouter:
+    """Return the routes, each of which needs `Authorization: Bearer KEY`; `knocks` tells of who has none."""
     expected = b"Bearer " + key.encode()
-    knocks = Knocks("admin key", time.monotonic)
 
-    def allowed(request: Request) -> None:
+    async def allowed(request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if not hmac.compare_digest(given, expected):
             knocks.refused(request.scope["state"][SENDER].named(request.headers.raw))

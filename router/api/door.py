@@ -31,9 +31,13 @@ class Door:
     def __init__(self, ring: Keyring, clock: Callable[[], float], *, metrics_need_key: bool) -> None:
         self._ring = ring
         self._clock = clock
-        self._knocks = Knocks("client's key", clock)
+        self._knocks = Knocks("for want of a valid client's key", clock)
         self._open = _OPEN if metrics_need_key else _OPEN | {_METRICS}
         self.refused = 0
+
+    def close(self) -> None:
+        """Tell of those refused last."""
+        self._knocks.close()
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return the requests so far, by client and outcome."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -211,23 +212,36 @@ def test_the_door_counts_whom_it_lets_in() -> None:
     door.admit(fields, SENDER)
 
 
-def test_who_is_refused_is_told_with_addresses_of_which_a_line_names_a_few(
+async def test_who_is_refused_is_told_with_addresses_of_which_a_line_names_a_few(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [100.0]
-    knocks = Knocks("key", lambda: now[0])
+    due: list[tuple[float, Callable[[], None]]] = []
+
+    def later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        due.append((now[0] + seconds, call))
+        return asyncio.get_running_loop().call_later(3600, call)
+
+    knocks = Knocks("for want of a valid key", lambda: now[0], later)
     knocks.refused("a")
     for number in range(200):
         for _ in range(2 if number < 3 else 1):
             knocks.refused(f"10.0.0.{number}")
-    now[0] += 61
-    knocks.refused("10.0.0.0")
+    ((now[0], tell),) = due
+    tell()
     first, second = caplog.messages
     assert first == "requests refused for want of a valid key: 1, from a (1)"
     said, _, named = second.partition(", from ")
-    assert said == "requests refused for want of a valid key: 204"
-    assert named.split(", ")[:3] == ["others (192)", "10.0.0.0 (3)", "10.0.0.1 (2)"]
+    assert (said, now[0]) == ("requests refused for want of a valid key: 203", 160.0)
+    assert named.split(", ")[:3] == ["others (192)", "10.0.0.0 (2)", "10.0.0.1 (2)"]
     assert len(named.split(", ")) == 9
+    knocks.close()
+    assert len(caplog.messages) == 2
+    knocks.refused("b")
+    knocks.refused("b")
+    assert len(caplog.messages) == 2
+    knocks.close()
+    assert caplog.messages[2] == "requests refused for want of a valid key: 2, from b (2)"
 
 
 def test_only_what_says_nothing_is_open() -> None:
