@@ -70,6 +70,7 @@ class _Parts:
         self._routing: Routing = routing_of(startup, self._members, self._rules, self._metrics)
         self._members.changes(self._routing.admission.advance)
         self._knocks = Knocks("for want of a valid admin key", perf_counter)
+        self._misnamed = Knocks("for the name that they ask by (--allowed-host)", perf_counter)
         self._let_see()
 
     def _let_see(self) -> None:
@@ -120,6 +121,7 @@ class _Parts:
             delay.close()
             self._descriptors.close()
             self._knocks.close()
+            self._misnamed.close()
             if self._startup.front.door is not None:
                 self._startup.front.door.close()
             if watch is not None:
@@ -142,7 +144,7 @@ class _Parts:
             stopping=fleet.stop_waiting,
             forwarding=front.forwarding,
             limits=ClientLimits(stall_seconds=self._config.client_idle_seconds),
-            hosts=Hosts(address, self._config.allowed_hosts, keys=front.door is not None),
+            hosts=Hosts(address, self._config.allowed_hosts, self._misnamed, keys=front.door is not None),
             door=front.door,
         )
 

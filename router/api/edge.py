@@ -87,7 +87,7 @@ class Edge:
         self._stopping = stopping
 
     def unread(self, status: int) -> None:
-        """Count what could not be read as a request, and was answered with this status."""
+        """Count what was refused before there was a request to tell of, with this status."""
         self._completions.unread(status)
 
     def stopping(self) -> None:
@@ -109,9 +109,8 @@ class Edge:
         return None
 
     async def _watched(self, cycle: Cycle) -> None:
-        try:
-            self._hosts.check(WATCH, cycle.headers)
-        except RouterError as error:
+        error = self._misnamed(WATCH, cycle.headers, cycle.sender)
+        if error is not None:
             send_error(cycle, error, b"-")
         else:
             await self._watch.serve(cycle)
@@ -151,16 +150,24 @@ class Edge:
 
     def _objection(self, scope: Message) -> RouterError | None:
         path, method = scope["path"], scope["method"]
-        try:
-            self._hosts.check(path, scope["headers"])
-        except RouterError as error:
-            return error
+        misnamed = self._misnamed(path, scope["headers"], scope["state"][SENDER])
+        if misnamed is not None:
+            return misnamed
         if barred := self._barred(path, scope["headers"], scope["state"][SENDER], counted=method == "POST"):
             return barred
         if path in ROUTED:
             return not_routed(method, path)
         if path == WATCH:
             return WrongMethod(f"{path} takes GET, not {method}", allow="GET")
+        return None
+
+    def _misnamed(self, path: str, fields: Sequence[Field], sender: Sender) -> RouterError | None:
+        """Return why a path is not answered to who asks by this name, None when it is; refusals count."""
+        try:
+            self._hosts.check(path, fields, sender)
+        except RouterError as error:
+            self._completions.unread(error.status)
+            return error
         return None
 
     def _barred(

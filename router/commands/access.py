@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from router.proxy.response import Response
 
 _SECONDS = 10.0
-_OK, _DENIED, _NOT_FOUND = 200, 401, 404
+_OK, _DENIED, _BARRED, _NOT_FOUND = 200, 401, 403, 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,9 @@ class Router:
         """Return what an answer says that is no success."""
         if status == _DENIED:
             return CommandFailed(f"{self.url} asks for a valid key: give --key or KV_ROUTER_KEY")
+        if status == _BARRED and b'"host_not_allowed"' in body:
+            why = "does not answer to this name: ask by address, or give the router --allowed-host NAME"
+            return CommandFailed(f"{self.url} {why}")
         if status == _NOT_FOUND and b'"no_route"' in body:
             return CommandFailed(f"{self.url} is a router of another version: it has no such route")
         message = _message(body)

@@ -194,7 +194,7 @@ class Metrics:
         counts.request.observe(seconds)
 
     def unread(self, status: int) -> None:
-        """Count what could not be read as a request and was refused with this status: the client's fault."""
+        """Count what was refused with this status before there was a request: the client's fault."""
         self.of(None).requests[OTHER, _class_of(status)] += 1
         self.errors["client"] += 1
 

@@ -49,8 +49,9 @@ SETTINGS = {
     "allowed_hosts": Setting(
         ALLOWED_HOST,
         "Name under which the page, /workers, /watch, /explain, /metrics and /admin may be asked for "
-        "besides localhost, where that is asked at all: when --host is an address of this machine alone "
-        "and no client needs a key, or when any name is given; repeat the flag for several, * is any",
+        "besides localhost and addresses, where that is asked at all: when --host is an address of this "
+        "machine alone and no client needs a key, or when any name is given; repeat the flag for "
+        "several, * is any",
         repeated=True,
     ),
     "leave_seconds": Setting(

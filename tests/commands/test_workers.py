@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from router.errors import HostNotAllowed
 from tests.commands.running import command, environment
 from tests.e2e.asking import rows
 from tests.e2e.processes import both, router
@@ -155,3 +156,11 @@ async def test_a_router_without_tls_is_not_asked_in_tls() -> None:
         url = front.url.replace("http", "https")
         ended = await command("workers", "--url", url)
         assert (ended.code, ended.err) == (1, f"kv-router: {url} does not speak TLS: is it http:// there?\n")
+
+
+async def test_a_router_that_does_not_answer_to_a_name_is_to_be_asked_by_another() -> None:
+    barred = plays(answer(HostNotAllowed("it is not").body(), status=b"403 Forbidden"))
+    async with Worker.up(barred) as named:
+        ended = await command("workers", "--url", named.url)
+    expected = "does not answer to this name: ask by address, or give the router --allowed-host NAME"
+    assert (ended.code, ended.err) == (1, f"kv-router: {named.url} {expected}\n")

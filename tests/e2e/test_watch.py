@@ -12,7 +12,7 @@ import pytest
 
 from router.core.weights import Weights
 from tests.e2e.processes import both, router
-from tests.waiting import until_awaited
+from tests.waiting import until, until_awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -164,15 +164,26 @@ async def test_on_this_machine_alone_the_fleet_is_not_shown_to_a_web_site_that_h
             "site.example:8000",
             "127.0.0.1.site.example",
             "localhost.example",
-            "10.0.0.1",
+            "10.0.0.1.example",
+            "127.1",
         ):
             assert await statuses(client, host, SHOWN) == {403}
             for path in ("/health", "/v1/models"):  # of clients and probes, also behind a proxy
                 assert (await client.get(path, headers={"host": host})).status_code == 200
         error = (await client.get("/workers", headers={"host": "site.example"})).json()["error"]
         assert (error["code"], "--allowed-host" in error["message"]) == ("host_not_allowed", True)
-        for host in ("localhost:80", "a.localhost", "LOCALHOST.", "127.9.9.9:1", "[::1]:8000"):
+        refused = 6 * len(SHOWN) + 1
+        metrics = (await client.get("/metrics")).text
+        assert f'kv_router_errors_total{{fault="client"}} {refused}.0' in metrics
+        assert f'status_class="4xx"}} {refused}.0' in metrics
+        for host in ("localhost:80", "a.localhost", "LOCALHOST.", "127.9.9.9:1", "[::1]:8000", "10.0.0.1:80"):
             assert await statuses(client, host, [("GET", "/workers"), ("GET", "/watch")]) == {200}
+        front.process.terminate()
+        told = b"WARNING requests refused for the name that they ask by (--allowed-host): "
+        await until(lambda: sum(told in line for line in front.log) == 2)
+        lines = [line.partition(told)[2].strip() for line in front.log if told in line]
+        assert lines[0] == b"1, from 127.0.0.1 as 'site.example' (1)"
+        assert lines[1].startswith(b"%d, from 127.0.0.1 as " % (refused - 1))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +205,8 @@ async def test_other_names_are_those_an_operator_allows_or_all_where_others_conn
         async with httpx2.AsyncClient(base_url=url) as client:
             asked = [("GET", "/workers"), ("GET", "/watch")]
             assert await statuses(client, "site.example:8000", asked) == {status}
+            for address in ("10.0.0.1:8000", "[fd00::1]:8000"):  # as Prometheus asks pods
+                assert await statuses(client, address, asked) == {200 if status == 403 else status}
 
 
 async def test_by_default_there_is_no_page_where_others_can_connect() -> None:
