@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from hmac import compare_digest
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from router.api.keys import given
 from router.api.knocks import Knocks
 from router.discreet import discreet
 from router.engines.control import ACTIONS, Action
@@ -32,14 +34,16 @@ _OF_MEMBERSHIP = ("drain", "undrain")
 
 
 def admin_routes(fleet: Fleet, crew: Crew, key: str, knocks: Knocks) -> APIRouter:
-    """Return the routes, each of which needs `Authorization: Bearer KEY`; `knocks` tells of who has none."""
-    expected = b"Bearer " + key.encode()
+    """Return the routes, each of which needs the key, given as clients give theirs.
+
+    `knocks` tells of who has none.
+    """
+    expected = sha256(key.encode()).digest()
 
     async def allowed(request: Request) -> None:
-        given = request.headers.get("authorization", "").encode()
-        if not hmac.compare_digest(given, expected):
+        if not any(compare_digest(digest, expected) for digest in given(request.headers.raw)):
             knocks.refused(request.scope["state"][SENDER].named(request.headers.raw))
-            raise NotAllowed("this route needs the admin key: Authorization: Bearer KEY")
+            raise NotAllowed("this route needs the admin key: Authorization: Bearer KEY, or x-api-key: KEY")
 
     routes = APIRouter(prefix="/admin", dependencies=[Depends(allowed)])
 

@@ -24,7 +24,7 @@ from router.errors import ConfigError, RateLimited
 from router.proxy.forwarding import CREDENTIALS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from router.proxy.headers import Field
 
@@ -106,18 +106,10 @@ class Keyring:
 
         How long it takes says nothing of any key: what is looked up and compared is a digest.
         """
-        for field in fields:
-            name = field[0]
-            if name in CREDENTIALS:
-                value = field[1]
-                if name == _AUTHORIZATION:
-                    if value[:7].lower() != _BEARER:
-                        continue
-                    value = value[7:].strip()
-                digest = sha256(value).digest()
-                found = self._clients.get(digest)
-                if found is not None and compare_digest(found[0], digest):
-                    return found[1]
+        for digest in given(fields):
+            found = self._clients.get(digest)
+            if found is not None and compare_digest(found[0], digest):
+                return found[1]
         return None
 
     def hold(self, keys: Keys) -> None:
@@ -131,6 +123,19 @@ class Keyring:
     def clients(self) -> list[Client]:
         """Return every client once."""
         return list({client.name: client for _, client in self._clients.values()}.values())
+
+
+def given(fields: Iterable[Field]) -> Iterator[bytes]:
+    """Yield the digests of the keys that a request has: `Authorization: Bearer` in any case, `x-api-key`."""
+    for field in fields:
+        name = field[0]
+        if name in CREDENTIALS:
+            value = field[1]
+            if name == _AUTHORIZATION:
+                if value[:7].lower() != _BEARER:
+                    continue
+                value = value[7:].strip()
+            yield sha256(value).digest()
 
 
 def read_keys(text: str, keys: dict[bytes, tuple[str, ClientLimits]], source: str) -> None:

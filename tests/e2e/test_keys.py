@@ -173,3 +173,14 @@ async def test_a_hangup_without_anything_to_read_again_changes_nothing() -> None
         process.process.send_signal(signal.SIGHUP)
         for _ in range(3):
             assert (await client.get("/health")).status_code == 200
+
+
+async def test_the_admin_key_is_given_as_clients_give_theirs() -> None:
+    key = "a-key-of-sixteen-characters"
+    ways = [{"authorization": f"{scheme} {key}"} for scheme in ("Bearer", "bearer", "BEARER")]
+    async with front("--admin-key", key) as (_, _, client):
+        for given in (*ways, {"x-api-key": key}):
+            got = await client.post("/admin/fleet/nothing", headers=given)
+            assert got.status_code == 400, given
+        for wrong in ({"authorization": key}, {"authorization": f"Basic {key}"}, {"x-api-key": f"{key}x"}):
+            assert (await client.post("/admin/fleet/nothing", headers=wrong)).status_code == 401, wrong
