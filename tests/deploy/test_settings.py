@@ -158,6 +158,12 @@ def test_a_time_that_is_left_out_is_the_routers_own() -> None:
             "env: KV_ROUTER_TLS_CERT: expected config.tls_cert instead",
         ),
         ({"config": {"host": "127.0.0.1"}}, "config.host: expected 0.0.0.0 or ::"),
+        (
+            {"config": {"admin_key": "a-key-of-sixteen-characters"}},
+            "config.admin_key: a ConfigMap is no place for a key: expected KV_ROUTER_ADMIN_KEY in the Secret",
+        ),
+        ({"config": {"api_key": ["sk-0123456789"]}}, "expected KV_ROUTER_API_KEY in the Secret"),
+        ({"config": {"worker_api_key": "sk-0123456789"}}, "expected KV_ROUTER_WORKER_API_KEY in the Secret"),
         ({"config": {"port": 9002, "epp_port": 9002}}, "config.epp_port: expected another port"),
         ({"config": {"record": "/record"}}, "config.record: /record cannot be written to"),
         (
@@ -181,6 +187,10 @@ def test_what_could_not_run_is_refused_by_helm(values: dict[str, Any], said: str
     with pytest.raises(HelmError) as caught:
         objects(values)
     assert said in str(caught.value)
+
+
+def test_what_only_stands_for_a_key_may_be_in_the_file() -> None:
+    assert container({"config": {"api_key": [f"sha256:{'0' * 64}"]}})
 
 
 def test_what_is_scaled_by_moves_under_a_limit_wherever_that_is_given() -> None:

@@ -10,6 +10,14 @@
     {{- fail (printf "env: %s: expected config.%s instead, which ports and probes are made of" $variable .) }}
   {{- end }}
 {{- end }}
+{{- range $name := list "admin_key" "api_key" "worker_api_key" }}
+  {{- $given := index $config $name | default list }}
+  {{- range kindIs "slice" $given | ternary $given (list $given) }}
+    {{- if not (and (eq $name "api_key") (hasPrefix "sha256:" .)) }}
+      {{- fail (printf "config.%s: a ConfigMap is no place for a key: expected KV_ROUTER_%s in the Secret that secretName names" $name (upper $name)) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
 {{- if not (has ($config.host | default "0.0.0.0") (list "0.0.0.0" "::")) }}
   {{- fail (printf "config.host: expected 0.0.0.0 or ::, where probes and the Service reach it, got %s" $config.host) }}
 {{- end }}
