@@ -159,10 +159,14 @@ class WorkerExists(RouterError):
 
 
 class UnknownModel(RouterError):
-    """No worker of the fleet serves the model asked for."""
+    """No worker of the fleet serves the `model` asked for."""
 
     fault = "client"
     status, type, code = 404, "invalid_request_error", "model_not_found"
+
+    def __init__(self, message: str, *, model: str) -> None:
+        super().__init__(message, param="model")
+        self.model = model
 
 
 class BodyTooLarge(RouterError):

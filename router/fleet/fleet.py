@@ -228,7 +228,7 @@ class Fleet:
         if not table:
             return NoWorker("no worker is up yet", retry_after=1)
         served = ", ".join(table)
-        return UnknownModel(f"the model {model!r} does not exist; served here: {served}", param="model")
+        return UnknownModel(f"the model {model!r} does not exist; served here: {served}", model=model or "")
 
     def _only(self, table: dict[str, Route]) -> Route | None:
         bases = {route.model for route in table.values()}

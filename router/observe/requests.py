@@ -1,6 +1,7 @@
 """The request log: one line for a request that has ended, of a sample of them and of all that fail.
 
-It says where a request went and what became of it, nothing of what was in it.
+It says where a request went and what became of it, nothing of what was in it but the name of the model.
+Requests without a valid key have no line here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
+from router.errors import NotAllowed
 from router.observe.logs import fields
 from router.observe.story import Moment
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _FAILED = 400
 _ID_CHARACTERS = 128
+_MODEL_CHARACTERS = 128
 _PLAIN = re.compile(r"[!#-<>-~]+")  # neither spaces nor quotes nor =
 _log = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ class RequestLog:
         """Write the line once the request is over."""
         if moment is not Moment.ENDED:
             return
+        if story.error == NotAllowed.code:
+            return  # strangers could fill the log; `Knocks` tells of them
         failed = story.status >= _FAILED or bool(story.error)
         if failed or self._random() < self._share:
             said = _said(story)
@@ -50,13 +55,17 @@ def _said(story: Story) -> dict[str, Any]:
         "path": story.kind.value,
         "status": story.status,
         "error": story.error or None,
-        "model": plan.route.model if plan is not None else None,
+        "model": plan.route.model if plan is not None else _short(story.asked),
         "lora": plan.route.lora if plan is not None else None,
         "prompt_tokens": plan.prompt.count if plan is not None else None,
         "seconds": round(story.ended - story.began, 6),
         "tries": len(tries),
     }
     return said | _tried(story)
+
+
+def _short(name: str | None) -> str | None:
+    return name if name is None else f"{name:.{_MODEL_CHARACTERS}}"
 
 
 def _tried(story: Story) -> dict[str, Any]:

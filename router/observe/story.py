@@ -14,11 +14,12 @@ from enum import Enum, auto
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from router.errors import RouterError, UnknownModel
+
 if TYPE_CHECKING:
     from router.api.planner import Plan
     from router.core.cost import Policy, Weights
     from router.core.facts import Candidate, Facts
-    from router.errors import RouterError
     from router.prompts.request import Kind
     from router.proxy.headers import Field
 
@@ -98,11 +99,13 @@ class Told(Protocol):
 class Story:
     """Times on `perf_counter`, 0 for what has not come. `error`: the code of the one it ended with, or "".
 
+    `asked` is a model that nobody serves, as the client has named it.
     `notes` is room for what an observer keeps of a request, by the observer's name.
     """
 
     __slots__ = (
         "_observers",
+        "asked",
         "began",
         "decisions",
         "ended",
@@ -124,6 +127,7 @@ class Story:
         self.decisions: list[Decision] = []
         self.tries: list[Try] = []
         self.error = ""
+        self.asked: str | None = None
         self.notes: dict[str, Any] = {}
         self._observers = observers
         self._tell(Moment.BEGAN)
@@ -186,6 +190,8 @@ class Story:
     def failed(self, error: RouterError) -> None:
         """It ends with an error of the router's, or is cut by one."""
         self.error = error.code
+        if isinstance(error, UnknownModel):
+            self.asked = error.model
 
     def end(self) -> None:
         """It is over."""

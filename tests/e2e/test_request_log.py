@@ -24,6 +24,7 @@ EVENTS = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     b"9\r\ndata: 1\n\n\r\n"
 )
+NOBODYS = "other\nINFO \x1b[31m" + "x" * 300
 BODY: dict[str, Any] = {"model": "stand-in", "prompt": PROMPT, "max_tokens": 2}
 
 
@@ -37,7 +38,7 @@ async def lines(*options: str, count: int) -> list[str]:
                 named = {"x-request-id": f"mine {number}"}
                 answer = await client.post("/v1/completions", json=BODY, headers=named)
                 assert answer.headers["x-request-id"] == f"mine {number}"
-            refused = await client.post("/v1/completions", json=BODY | {"model": "other"})
+            refused = await client.post("/v1/completions", json=BODY | {"model": NOBODYS})
             assert refused.status_code == 404
             assert re.fullmatch("[0-9a-f]{32}", refused.headers["x-request-id"])
             await until(lambda: len(of_requests(front)) == count, f"{count} lines")
@@ -58,12 +59,34 @@ async def test_a_request_is_one_line_when_it_ends() -> None:
         first,
     )
     assert "overlap_tokens=48 cached_tokens=48" in again
-    assert re.search(r" WARNING request .*status=404 error=model_not_found seconds=\S+ tries=0$", failed)
+    assert re.search(
+        r" WARNING request .*status=404 error=model_not_found model=.* seconds=\S+ tries=0$", failed
+    )
+    shown = r'"other\nINFO \u001b[31m' + "x" * (128 - len(NOBODYS.rstrip("x"))) + '"'
+    assert f"model={shown} seconds=" in failed
 
 
 async def test_what_fails_is_logged_however_few_are() -> None:
     (failed,) = await lines("--log-requests", "1e-12", count=1)
     assert "status=404" in failed
+
+
+async def test_who_has_no_key_can_fill_no_log() -> None:
+    options = ("--log-requests", "1", "--api-key", "sk-0123456789")
+    async with (
+        router(["http://127.0.0.1:1"], *options) as front,
+        httpx2.AsyncClient(base_url=front.url) as client,
+    ):
+        for _ in range(20):
+            assert (await client.post("/v1/completions", json=BODY)).status_code == 401
+        key = {"authorization": "Bearer sk-0123456789"}
+        assert (await client.post("/v1/completions", json=BODY, headers=key)).status_code == 503
+        await until(lambda: any("status=503" in line for line in of_requests(front)), "a line")
+        metrics = (await client.get("/metrics")).text
+    refused, line = of_requests(front)[:2]
+    assert "requests refused for want of a valid client's key: 1, from 127.0.0.1 (1)" in refused
+    assert "status=503" in line
+    assert 'kv_router_errors_total{fault="client"} 20.0' in metrics
 
 
 async def begin(peer: Peer) -> None:
