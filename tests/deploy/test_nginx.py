@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from router.config import Config
 from tests.deploy.programs import program
 from tests.e2e.processes import joined, router
 from tests.e2e.scripted import engine_up, in_two_pieces, posts
@@ -152,6 +153,46 @@ async def test_what_a_router_had_is_never_sent_again(tmp_path: Path) -> None:
     ):
         assert (await client.post("/v1/completions", content=BODY)).status_code == 502
         assert len(one.requests) + len(two.requests) == 1
+
+
+async def test_what_a_router_has_answered_is_the_answer_also_where_there_is_no_body(tmp_path: Path) -> None:
+    """With a body nothing could be sent again; without one nginx would, if it were told to."""
+
+    async def refuses(peer: Peer) -> None:
+        await peer.send(answer(b"no", status=statuses.pop()))
+
+    every = (b"500 A", b"502 A", b"503 A", b"504 A", b"429 A", b"403 A", b"404 A")
+    statuses = [status for status in every for _ in range(2)]
+    async with (
+        Worker.up(refuses) as one,
+        Worker.up(refuses) as two,
+        nginx(tmp_path, one.url, two.url) as client,
+    ):
+        for status in reversed(every):
+            for method in ("GET", "POST"):
+                answered = await client.request(method, "/v1/models")
+                assert (answered.status_code, answered.content) == (int(status[:3]), b"no")
+        assert len(one.requests) + len(two.requests) == 2 * len(every)
+
+
+async def test_what_changes_something_is_never_sent_again_also_where_there_is_no_body(tmp_path: Path) -> None:
+    async def breaks(peer: Peer) -> None:
+        peer.abort()
+
+    async with (
+        Worker.up(breaks) as one,
+        Worker.up(breaks) as two,
+        nginx(tmp_path, one.url, two.url) as client,
+    ):
+        assert (await client.post("/v1/abort")).status_code == 502
+        assert len(one.requests) + len(two.requests) == 1
+
+
+def test_how_long_an_answer_may_take_is_left_to_the_routers_which_set_no_limit() -> None:
+    config = Config(workers=())
+    assert (config.first_byte_seconds, config.idle_seconds) == (0, 0)
+    found = dict(re.findall(r"^ *proxy_(read|send)_timeout (\w+);$", CONF.read_text(), re.MULTILINE))
+    assert found == {"read": "1d", "send": "1d"}
 
 
 async def test_answers_that_ask_for_patience_and_large_bodies_pass(tmp_path: Path) -> None:
