@@ -71,6 +71,19 @@ def test_the_workers_that_are_found_may_be_reached(selector: str, found: dict[st
     assert workers({"config": {"kubernetes_selector": selector}}) == [found]
 
 
+def test_workers_may_be_in_any_namespace() -> None:
+    (rule,) = (rule for rule in egress({}) if "to" in rule)
+    (to,) = rule["to"]
+    assert to["namespaceSelector"] == {}
+    assert set(rule) == {"to"}  # at any port
+
+
+def test_names_are_asked_for_over_udp_and_tcp() -> None:
+    asked = [(port["port"], port["protocol"]) for rule in egress({}) for port in rule.get("ports", ())]
+    assert {(53, "UDP"), (53, "TCP")} <= set(asked)
+    assert {protocol for port, protocol in asked if port != 53} == {"TCP"}
+
+
 def test_who_says_where_workers_are_is_believed() -> None:
     said = {"matchLabels": {"role": "worker"}}
     for config in ({}, {"discover": "off", "workers": ["http://a:1"]}, {"kubernetes_kind": "endpointslices"}):
