@@ -41,6 +41,17 @@ def test_lines_are_one_when_it_begins_to_fail_and_one_when_it_works_again_at_mos
     assert caplog.messages == [failed, "spans are sent again; 0 have been lost so far"] * 2
 
 
+def test_while_it_goes_on_failing_nothing_more_is_said_however_long_that_takes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [100.0]
+    sending = Sending(Scripted(), lambda: now[0])
+    for _ in range(5):
+        sending.export([])
+        now[0] += 61
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize("result", [BAD, None, GOOD])
 def test_it_knows_whether_the_last_try_failed(result: SpanExportResult | None) -> None:
     exporter = Scripted()
