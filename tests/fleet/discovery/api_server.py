@@ -76,6 +76,11 @@ class ApiServer:
         for watcher in list(self.watchers):
             watcher.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
 
+    def babble(self, size: int) -> None:
+        """Send watchers so many bytes of a line that does not end."""
+        for watcher in self.watchers:
+            watcher.writer.write(b"%x\r\n" % size + b" " * size + b"\r\n")
+
     def said(self, part: str) -> int:
         """Return how many requests had something in their target."""
         return sum(part in target for target in self.requests)

@@ -151,6 +151,15 @@ async def test_a_server_that_fails_keeps_the_fleet_and_it_is_said_once() -> None
         assert fleet.taking() == sorted(here.urls)
 
 
+async def test_a_line_without_end_is_read_no_further_and_the_fleet_is_kept() -> None:
+    async with logged() as log, cluster() as (api, here, fleet):
+        api.babble(17 * 2**20)
+        await until(lambda: log.count("a watch brings a line without end; the workers stay what they were"))
+        assert fleet.taking() == sorted(here.urls)
+        api.put(here.pod(0, deleted=True))
+        await settled(fleet, here.urls[1])
+
+
 async def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
     async with logged() as log, cluster() as (api, here, fleet):
         api.end()
@@ -175,7 +184,7 @@ async def test_a_token_that_was_replaced_is_read_again(tmp_path: Path) -> None:
             api.put(here.pod(0, deleted=True))
             token.write_text("new\n")
             await settled(fleet)
-            assert log.count("401") == 1
+            assert log.count("it answers 401") == 1
             assert fleet.discovery.failing() == {"kubernetes": False}
 
 
