@@ -18,6 +18,9 @@ class Cable:
         self.whole = True
         self._target = target
         self._writers: set[asyncio.StreamWriter] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._dead = 0
 
     def cut(self) -> None:
         """End every connection at once, and each new one as soon as it is made."""
@@ -29,6 +32,18 @@ class Cable:
         """Carry bytes again, of new connections."""
         self.whole = True
 
+    def hold(self) -> None:
+        """Keep what comes, until it is let go."""
+        self._flows.clear()
+
+    def let_go(self) -> None:
+        """Carry what was kept, and what comes."""
+        self._flows.set()
+
+    def go_dead(self) -> None:
+        """Carry nothing more of the connections that there are, and end none: neither side is told."""
+        self._dead += 1
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until either side, or somebody with scissors, ends it."""
         if not self.whole:
@@ -39,8 +54,8 @@ class Cable:
         self._writers |= pair
         await asyncio.wait(
             [
-                asyncio.ensure_future(_carry(reader, their_writer)),
-                asyncio.ensure_future(_carry(their_reader, writer)),
+                asyncio.ensure_future(self._carry(reader, their_writer)),
+                asyncio.ensure_future(self._carry(their_reader, writer)),
             ],
             return_when=asyncio.FIRST_COMPLETED,
         )
@@ -48,12 +63,14 @@ class Cable:
             one.transport.abort()
         self._writers -= pair
 
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        born = self._dead
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self._flows.wait()
+                if born == self._dead:
+                    writer.write(data)
+                    await writer.drain()
 
 
 @asynccontextmanager

@@ -6,9 +6,9 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tests.engines_real.asking import ask, claimed, claims, store, usable
+from tests.engines_real.asking import ask, claimed, claims, nothing_claimed, store, usable
 from tests.engines_real.cable import cable
-from tests.engines_real.front import routing
+from tests.engines_real.front import act, routing
 from tests.engines_real.plans import BYTES, INTS, RANKS
 from tests.engines_real.traffic import drawn, several
 from tests.waiting import until_awaited
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TOKENS = 300
 _PROMPTS = 20
+_NOTICED_SECONDS = 60.0
 _MOST_WRONG = 5  # after so many in a row the router begins anew
 
 
@@ -69,6 +70,47 @@ async def test_what_a_cut_has_lost_is_fetched_from_the_history(
         answers = [await ask(client, {"prompt": prompt}) for prompt in others]
     assert {(each.overlap, each.cached) for each in answers} == {(usable(_TOKENS), usable(_TOKENS))}
     measured(f"{len(others)} prompts of others known {took:.1f} s after the end of the cut")
+
+
+async def test_a_connection_that_dies_without_a_word_is_noticed(
+    pair: list[Engine], measured: Callable[[str], None]
+) -> None:
+    engine, others = pair[0], prompts(27, 5)
+    async with (
+        cable(INTS.events) as line,
+        routing([f"{engine.url},kv=tcp://127.0.0.1:{line.port}"], predicts=False) as client,
+    ):
+        await store(engine.url, others[:1])
+        await until_awaited(lambda: _all_claimed(client, others[:1]))
+        line.go_dead()
+        await store(engine.url, others)
+        began = time.monotonic()
+        await until_awaited(lambda: _all_claimed(client, others), "the events", _NOTICED_SECONDS)
+        took = time.monotonic() - began
+    measured(f"{len(others)} prompts of others known {took:.0f} s later")
+
+
+async def test_what_was_on_its_way_when_the_view_was_emptied_brings_nothing_back(
+    pair: list[Engine], measured: Callable[[str], None]
+) -> None:
+    engine, warm, late = pair[0], prompts(28, 2), prompts(29, 4)
+    async with (
+        cable(INTS.events) as line,
+        routing([f"{engine.url},kv=tcp://127.0.0.1:{line.port}"], predicts=False) as client,
+    ):
+        await store(engine.url, warm)
+        await until_awaited(lambda: _all_claimed(client, warm))
+        line.hold()
+        await store(engine.url, late)
+        await act(client, f"workers/{engine.url}/flush")
+        assert await nothing_claimed(client, warm + late)
+        line.let_go()
+        await store(engine.url, warm[:1])  # its events come behind those
+        await until_awaited(lambda: _all_claimed(client, warm[:1]))
+        assert await nothing_claimed(client, late)
+        answers = [await ask(client, {"prompt": prompt}) for prompt in late]
+    assert {(each.overlap, each.cached) for each in answers} == {(0, 0)}
+    measured(f"the events of {len(late)} prompts came after the flush")
 
 
 async def test_without_a_history_a_cut_shows_and_what_is_claimed_wrongly_is_soon_given_up(

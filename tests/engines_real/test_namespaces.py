@@ -52,6 +52,21 @@ async def test_one_prompt_under_every_salt_and_adapter_is_as_many_prompts(
     measured(f"{len(spaces)} namespaces, {len(set(named))} blocks named by {kind.__name__}")
 
 
+async def test_chats_are_apart_by_salt_and_adapter_too(
+    pair: list[Engine], measured: Callable[[str], None]
+) -> None:
+    chat = {"messages": [{"role": "user", "content": "salt and pepper are never of one shaker " * 15}]}
+    salts: list[dict[str, Any]] = [{}, {"cache_salt": "chat-a"}, {"cache_salt": "chat-b"}, {"model": ADAPTER}]
+    async with routing([pair[0].url], predicts=False) as client:
+        for body in (chat | salt for salt in salts):
+            first = await ask(client, body)
+            held = usable(first.prompt_tokens)
+            await until_awaited(partial(are_claimed, client, body, held))
+            again = await ask(client, body)
+            assert (first.overlap, first.cached, again.overlap, again.cached) == (0, 0, held, held)
+    measured(f"{len(salts)} namespaces of a chat")
+
+
 async def test_an_adapter_that_is_loaded_while_the_engine_runs_has_a_cache_of_its_own(
     pair: list[Engine], measured: Callable[[str], None]
 ) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _TOKENS = 300
 # For so long an engine is watched to say nothing, and once for minutes.
 _QUIET_SECONDS, _MINUTES_SECONDS, _LOOK_SECONDS = 10.0, 150.0, 10.0
+_SEEN_SECONDS = 10.0  # a few probes, and time for a busy machine
 _HALF, _BACK = 0.5, 2.0  # factors of weights, exact whatever they are
 
 
@@ -108,7 +109,7 @@ async def test_what_others_empty_is_seen_by_asking_the_engine(
         await warm(client, prompts)
         cleared, began = heard.clears(), time.monotonic()
         assert (await direct.post(reset.call)).status_code == 200
-        await until_awaited(lambda: nothing_claimed(client, prompts))
+        await until_awaited(lambda: nothing_claimed(client, prompts), "an empty view", _SEEN_SECONDS)
         took = time.monotonic() - began
         await _stays_empty(client, prompts, [heard])
         assert (await direct.post(reset.resume)).status_code == 200
