@@ -93,10 +93,15 @@ class Fleet(RuleBasedStateMachine):
         self.now += later
         self.see(path)
         run = Run(path, start % len(path[1]), place)
-        conflicts = self.views[rank].resets["hash_conflict"]
+        conflicts, had_orphans = self.views[rank].resets["hash_conflict"], bool(self.oracles[rank].orphans)
         self.apply(rank, self.event(rank, run))
         if self.views[rank].resets["hash_conflict"] > conflicts:
             assert RANKS[rank][2] != "own"
+            if had_orphans:
+                # One that the store has joined may be what disagreed: the view has begun anew with that one,
+                # without what came before. A history would tell; here both forget all.
+                self.forget(rank, "restart")
+                return
             self.oracles[rank].reset()
             self.first_groups[rank] = None
         self.first_groups[rank] = place[1] if self.first_groups[rank] is None else self.first_groups[rank]
@@ -232,3 +237,12 @@ TestFleet = Fleet.TestCase
 TestFleet.settings = COMMON
 TestSmallFleet = SmallFleet.TestCase
 TestSmallFleet.settings = COMMON
+
+
+def test_an_orphan_may_be_what_does_not_agree_with_others() -> None:
+    fleet = Fleet()
+    fleet.begin(longer=False)
+    for rank, blocks, start in ((0, (2, 0), 0), (2, (2, 0), 1), (2, (2,), 0)):
+        fleet.store(rank, (SPACES[0], blocks), start, ("GPU", 0), 0.0)
+        fleet.agrees()
+    assert fleet.views[2].resets["hash_conflict"] == 1
