@@ -166,9 +166,10 @@ async def test_who_reads_nothing_holds_nobody_back_and_is_cut() -> None:
     async with up(app) as port:
         slow, quick = await Watcher.of(port), await Watcher.of(port)
         slow.rest()
-        cycles = list(app.watch._watchers)
+        cycles, states = list(app.watch._watchers), list(app.watch._watchers.values())
         while len(app.watch._watchers) > 1:
             await quick.event()
+            assert max(state.missed for state in states) <= 30, "it should have been cut"
             held = max(cycle.transport.get_write_buffer_size() for cycle in cycles)
             assert held < 4 * app.size
         slow.go_on()
