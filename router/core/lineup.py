@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from router.core.ledger import Load
@@ -72,6 +71,8 @@ class Lineups:
 
 def lineup(ranks: list[Rank]) -> Lineup:
     """Make the lineup of a list of ranks."""
+    import numpy as np  # noqa: PLC0415 - commands that only name policies would wait for it
+
     groups: dict[tuple[int, bool], dict[int, int]] = {}
     for at, rank in enumerate(ranks):
         view = rank.view

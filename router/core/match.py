@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    # Nothing decodes one, so msgspec needs no types; commands that only name policies would wait for these.
+    import numpy as np  # noqa: TC004
+    from numpy.typing import NDArray  # noqa: TC004
 
 
 class Match(msgspec.Struct, gc=False):
