@@ -82,10 +82,8 @@ async def test_requests_that_a_pause_keeps_are_answered_to_the_end_and_only_they
         await scene.stays_empty()
         stood = [run.tokens for run in scene.runs]
         assert max(stood) < _WANTED
-        assert (await scene.direct.post("/resume" if "pause" in call else "/wake_up")).status_code == 200
-        await until_awaited(lambda: all_ready(scene.client))
-        await _ended(scene, "length")
-        assert [run.tokens for run in scene.runs] == [_WANTED] * len(scene.runs)
+        await _let_go_on(scene, call)
+        await _came_whole(scene)
         await _holds_just_what_it_answered(scene)
     measured(f"stood at {stood} of {_WANTED} tokens, all came; the view was empty meanwhile")
 
@@ -98,11 +96,7 @@ async def test_requests_that_a_pause_aborts_end_and_nothing_of_them_is_held(
         assert (await scene.direct.post(call)).status_code == 200
         await _ended(scene, "abort")
         assert max(run.tokens for run in scene.runs) < _WANTED
-        await until_awaited(scene.is_empty)
-        await scene.stays_empty()
-        assert (await scene.direct.post("/resume" if "pause" in call else "/wake_up")).status_code == 200
-        await until_awaited(lambda: all_ready(scene.client))
-        await goes_on(scene.client, scene.prompts, scene.heard, scene.cleared)
+        await _stays_empty_and_goes_on(scene, call)
     measured(f"ended at {[run.tokens for run in scene.runs]} of {_WANTED} tokens; the view stayed empty")
 
 
@@ -110,14 +104,10 @@ async def test_a_pause_that_waits_for_requests_leaves_the_view_empty_once_they_h
     pair: list[Engine], measured: Callable[[str], None]
 ) -> None:
     async with answering(pair[1], "wait") as scene:
-        assert (await scene.direct.post("/pause?mode=wait")).status_code == 200
-        await _ended(scene, "length")
-        assert [run.tokens for run in scene.runs] == [_WANTED] * len(scene.runs)
-        await until_awaited(scene.is_empty)
-        await scene.stays_empty()
-        assert (await scene.direct.post("/resume")).status_code == 200
-        await until_awaited(lambda: all_ready(scene.client))
-        await goes_on(scene.client, scene.prompts, scene.heard, scene.cleared)
+        call = "/pause?mode=wait"
+        assert (await scene.direct.post(call)).status_code == 200
+        await _came_whole(scene)
+        await _stays_empty_and_goes_on(scene, call)
     measured(f"all {_WANTED} tokens of each came first")
 
 
@@ -129,10 +119,28 @@ async def test_requests_under_way_outlast_a_weight_sync_and_only_they_are_held_a
         assert await nothing_claimed(scene.client, scene.held)
         stood = [run.tokens for run in scene.runs]
         assert max(stood) < _WANTED
-        await _ended(scene, "length")
-        assert [run.tokens for run in scene.runs] == [_WANTED] * len(scene.runs)
+        await _came_whole(scene)
         await _holds_just_what_it_answered(scene)
     measured(f"at {stood} of {_WANTED} tokens when it had ended, all came")
+
+
+async def _let_go_on(scene: Scene, call: str) -> None:
+    """End what a call has begun, a pause or a sleep."""
+    assert (await scene.direct.post("/resume" if "pause" in call else "/wake_up")).status_code == 200
+    await until_awaited(lambda: all_ready(scene.client))
+
+
+async def _stays_empty_and_goes_on(scene: Scene, call: str) -> None:
+    """Nothing that had been held or was under way before the call is held after it."""
+    await until_awaited(scene.is_empty)
+    await scene.stays_empty()
+    await _let_go_on(scene, call)
+    await goes_on(scene.client, scene.prompts, scene.heard, scene.cleared)
+
+
+async def _came_whole(scene: Scene) -> None:
+    await _ended(scene, "length")
+    assert [run.tokens for run in scene.runs] == [_WANTED] * len(scene.runs)
 
 
 async def _ended(scene: Scene, why: str) -> None:
