@@ -6,6 +6,7 @@ same mistake. Nothing of the service is imported before there is something to se
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -135,5 +136,6 @@ def _declared(option: Option) -> click.Option:
 
 def refuse(message: str, code: int = EXIT_WRONG_USAGE) -> NoReturn:
     """Say in one line what is wrong, and leave."""
+    logging.shutdown()  # what was logged before stands above it
     sys.stderr.write(f"kv-router: {printable(' '.join(message.split()))}\n")
     sys.exit(code)

@@ -90,6 +90,21 @@ def test_a_misspelt_variable_is_one_line_that_names_the_nearest() -> None:
         assert str(port) in refused
 
 
+def test_what_was_logged_before_a_refusal_stands_above_it() -> None:
+    program = (
+        "import logging\n"
+        "from router.cli import refuse\n"
+        "from router.observe.logs import configure\n"
+        "configure('info')\n"
+        "for number in range(3000):\n"
+        "    logging.getLogger('router').info('line %d', number)\n"
+        "refuse('no more')"
+    )
+    said = router("-c", program).stderr.splitlines()
+    assert len(said) == 3001
+    assert said[-1] == "kv-router: no more"
+
+
 def test_what_kubernetes_sets_beside_a_service_is_no_setting_and_no_mistake() -> None:
     links: dict[str, str] = {}
     for name, port in (("KV_ROUTER", 8000), ("KV_ROUTER_EPP", 9002), ("KV_ROUTER_METRICS", 9)):
