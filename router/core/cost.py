@@ -82,13 +82,17 @@ def choose(policy: Policy, facts: Facts, weights: Weights, rng: Random) -> Candi
     if policy.warms and weights.temperature:
         return facts.candidate(_warm(amounts, weights.temperature, rng))
     least = min(amounts)
-    if amounts.count(least) == 1:
+    alike = amounts.count(least)
+    if alike == 1:
         return facts.candidate(amounts.index(least))
-    tied = [at for at, amount in enumerate(amounts) if amount == least]
+    tied: Sequence[int] = range(len(amounts))
+    if alike < len(amounts):
+        tied = [at for at in tied if amounts[at] == least]
     if not policy.draws:
         loads = facts.loads
-        oldest = min(loads[at].last_dispatch for at in tied)
-        tied = [at for at in tied if loads[at].last_dispatch == oldest]
+        turns = [loads[at].last_dispatch for at in tied]
+        oldest = min(turns)
+        tied = [at for at, turn in zip(tied, turns, strict=True) if turn == oldest]
     return facts.candidate(rng.choice(tied))
 
 

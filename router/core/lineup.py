@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from router.core.ledger import Load
     from router.core.rank import Rank
+    from router.core.rendezvous import Rendezvous
 
 # Lists made for one request only (after a failure, by adapter) come and go; they must not pile up.
 _MOST = 32
@@ -34,13 +35,13 @@ class Group(NamedTuple):
 class Lineup(NamedTuple):
     """A list of ranks in columns; those whose block size is not known yet are in no group.
 
-    `seated` are the same as `ranks`, which is the list itself; `names` are theirs. `slots`: one bit for each
-    rank's view.
+    `seated` are the same as `ranks`, which is the list itself; `rendezvous` is made of their names.
+    `slots`: one bit for each rank's view.
     """
 
     ranks: list[Rank]
     seated: tuple[Rank, ...]
-    names: tuple[bytes, ...]
+    rendezvous: Rendezvous
     loads: tuple[Load, ...]
     groups: tuple[Group, ...]
     slots: int
@@ -71,7 +72,10 @@ class Lineups:
 
 def lineup(ranks: list[Rank]) -> Lineup:
     """Make the lineup of a list of ranks."""
-    import numpy as np  # noqa: PLC0415 - commands that only name policies would wait for it
+    # Commands that only name policies would wait for these.
+    import numpy as np  # noqa: PLC0415
+
+    from router.core.rendezvous import Rendezvous  # noqa: PLC0415
 
     groups: dict[tuple[int, bool], dict[int, int]] = {}
     for at, rank in enumerate(ranks):
@@ -83,5 +87,5 @@ def lineup(ranks: list[Rank]) -> Lineup:
         for (size, bigram), seats in groups.items()
     )
     slots = sum({1 << rank.view.slot for rank in ranks})
-    names, loads = tuple([rank.name for rank in ranks]), tuple([rank.load for rank in ranks])
-    return Lineup(ranks, tuple(ranks), names, loads, made, slots)
+    rendezvous, loads = Rendezvous([rank.name for rank in ranks]), tuple([rank.load for rank in ranks])
+    return Lineup(ranks, tuple(ranks), rendezvous, loads, made, slots)
