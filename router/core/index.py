@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
+import router.core.rendezvous  # noqa: F401 - lineups are made of it, when there may be no descriptor to read it
 from router.core.crowds import Crowds
 from router.core.eviction import Eviction
 from router.core.holder import Holder

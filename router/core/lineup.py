@@ -72,7 +72,7 @@ class Lineups:
 
 def lineup(ranks: list[Rank]) -> Lineup:
     """Make the lineup of a list of ranks."""
-    # Commands that only name policies would wait for these.
+    # Commands that only name policies would wait for these; the index has them.
     import numpy as np  # noqa: PLC0415
 
     from router.core.rendezvous import Rendezvous  # noqa: PLC0415

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import signal
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from tests.forked import Forked, forked
 from tests.waiting import DEADLINE_SECONDS, until_awaited
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _LISTENING = re.compile(r"listening on (https?://[^\s\"]+)")
 class Running:
     """One process of ours."""
 
-    process: asyncio.subprocess.Process
+    process: Forked
     url: str
     workers: list[dict[str, Any]]
     log: list[bytes] = field(default_factory=list)
@@ -44,9 +43,7 @@ class Running:
 @asynccontextmanager
 async def fleet(*options: str, count: int = 2) -> AsyncIterator[Running]:
     """Run `python -m workers fleet`."""
-    arguments = ["-m", "workers", "fleet", "--count", str(count), *options]
-    async with _process(arguments) as process:
-        assert process.stdout is not None
+    async with _process("workers", "fleet", "--count", str(count), *options, says=False) as process:
         ready = json.loads(await process.stdout.readline())
         yield Running(process, "", ready["workers"])
 
@@ -54,10 +51,10 @@ async def fleet(*options: str, count: int = 2) -> AsyncIterator[Running]:
 @asynccontextmanager
 async def router(workers: Sequence[str], *options: str) -> AsyncIterator[Running]:
     """Run `python -m router serve` in front of workers, given as on its command line."""
-    arguments = ["-m", "router", "serve", "--port", "0", "--probe-seconds", "0.05", *options]
+    arguments = ["serve", "--port", "0", "--probe-seconds", "0.05", *options]
     for worker in workers:
         arguments += ["--worker", worker]
-    async with _process(arguments) as process:
+    async with _process("router", *arguments) as process:
         url = await _listening(process)
         running = Running(process, url, [])
         drain = asyncio.create_task(_drain(running))
@@ -68,10 +65,10 @@ async def router(workers: Sequence[str], *options: str) -> AsyncIterator[Running
 @asynccontextmanager
 async def recording(workers: Sequence[str], directory: Path) -> AsyncIterator[Running]:
     """Run `python -m router record` on workers."""
-    arguments = ["-m", "router", "record", "--out", str(directory), "--probe-seconds", "0.05"]
+    arguments = ["record", "--out", str(directory), "--probe-seconds", "0.05"]
     for worker in workers:
         arguments += ["--worker", worker]
-    async with _process(arguments) as process:
+    async with _process("router", *arguments) as process:
         running = Running(process, "", [])
         drain = asyncio.create_task(_drain(running))
         yield running
@@ -112,23 +109,16 @@ def _live(row: dict[str, Any]) -> bool:
 
 
 @asynccontextmanager
-async def _process(arguments: list[str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE if "router" in arguments else None,
-    )
+async def _process(module: str, *arguments: str, says: bool = True) -> AsyncIterator[Forked]:
+    process = await forked(module, *arguments, says=says)
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
+        process.terminate()
         await process.wait()
 
 
-async def _listening(process: asyncio.subprocess.Process) -> str:
-    assert process.stderr is not None
+async def _listening(process: Forked) -> str:
     lines = []
     while line := (await process.stderr.readline()).decode():
         lines.append(line)
@@ -140,7 +130,5 @@ async def _listening(process: asyncio.subprocess.Process) -> str:
 
 async def _drain(running: Running) -> None:
     """Read on, so that the process never waits for somebody to read its log."""
-    stderr = running.process.stderr
-    assert stderr is not None
-    while line := await stderr.readline():
+    while line := await running.process.stderr.readline():
         running.log.append(line)
