@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from router.errors import WorkerExists
 from router.fleet.supervisor import Supervisor
-from router.fleet.worker import Worker
+from router.fleet.worker import Worker, WorkerState
 from router.observe.resets import MOST, Resets
 from router.observe.ring import Ring
 from router.proxy.limits import Limits
@@ -92,7 +92,11 @@ class Roster:
         worker = self._worker(spec, confined.address if confined is not None else None, loads)
         self.workers[spec.url] = self._places[place] = worker
         self._supervisors[spec.url] = Supervisor(
-            worker, probe_seconds=self._probe_seconds, prepare=self._prepare, confined=confined
+            worker,
+            probe_seconds=self._probe_seconds,
+            prepare=self._prepare,
+            is_last=self._is_last,
+            confined=confined,
         )
         if self._started:
             self._supervise(spec.url)
@@ -143,8 +147,23 @@ class Roster:
             loads=loads,
         )
 
+    def _is_last(self, worker: Worker) -> bool:
+        """Whether no other worker takes requests for the same model, in the same part."""
+        return not any(
+            each is not worker and each.shown()[0] is WorkerState.READY and _does_the_same(each, worker)
+            for each in self.workers.values()
+        )
+
     def _supervise(self, url: str) -> None:
         self._tasks[url] = asyncio.ensure_future(self._supervisors[url].run())
+
+
+def _does_the_same(one: Worker, other: Worker) -> bool:
+    return (
+        one.description is not None
+        and other.description is not None
+        and (one.description.model, one.description.role) == (other.description.model, other.description.role)
+    )
 
 
 async def release(worker: Worker) -> None:

@@ -1,7 +1,8 @@
 """Keeping one worker's state true: ask who it is, then probe it until it fails, then ask again.
 
 A worker that is not up yet is asked again with growing pauses and joins when it comes. A probe is one
-`GET /health` and the engine's own word on whether it is paused.
+`GET /health` and the engine's own word on whether it is paused. Who is slow to answer is taken out, unless
+it is the last that could take its requests: an engine that has too much to do is slow to answer, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from router.engines.detect import ENGINES, describe
-from router.errors import OutOfDescriptors, UpstreamFailed
+from router.errors import OutOfDescriptors, UpstreamFailed, UpstreamTimeout
 from router.fleet.resets import Weights, reset_views, weights_changed, weights_now
 from router.fleet.worker import Worker, WorkerState
 from router.proxy.fetch import fetch
@@ -44,9 +45,11 @@ class Supervisor:
         *,
         probe_seconds: float,
         prepare: Callable[[Description, Upstream], Awaitable[None]],
+        is_last: Callable[[Worker], bool],
         confined: Confined | None = None,
     ) -> None:
         self._worker = worker
+        self._is_last = is_last
         self._prepare = prepare
         self._confined = confined
         self._clock = time.monotonic
@@ -97,7 +100,10 @@ class Supervisor:
                 await self._wait(_FIRST_PAUSE)
             except UpstreamFailed as error:
                 starting = worker.description is None
-                worker.become(WorkerState.STARTING if starting else WorkerState.FAILED, error.message)
+                if starting:
+                    worker.become(WorkerState.STARTING, error.message)
+                else:
+                    self._missed(error)
                 await self._wait(pause)
                 # One that takes long to start is left alone; one that was up is missed.
                 pause = min(2 * pause, _LONGEST_PAUSE if starting else self._probe_seconds)
@@ -126,8 +132,7 @@ class Supervisor:
         except OutOfDescriptors:
             return True  # as far as is known
         except UpstreamFailed as error:
-            worker.become(WorkerState.FAILED, error.message)
-            return False
+            return self._missed(error)
         if health.status != _OK:
             worker.become(WorkerState.FAILED, f"GET /health answers {health.status}")
             return False
@@ -135,6 +140,19 @@ class Supervisor:
         # A control call that ended meanwhile knows better than answers from before it.
         if worker.controlled_at < began:
             self._saw(paused=paused, may_clear=engine.PAUSE_MAY_CLEAR)
+        return True
+
+    def _missed(self, error: UpstreamFailed) -> bool:
+        """Note that the worker does not answer; say whether it counts as up all the same."""
+        worker = self._worker
+        late = isinstance(error, UpstreamTimeout) and worker.state is WorkerState.READY
+        if not late or not self._is_last(worker):
+            worker.become(WorkerState.FAILED, error.message)
+            return False
+        why = f"{error.message}; it is the last worker that takes its requests"
+        if why != worker.why:
+            _log.warning("worker %s: %s", worker.url, why)
+        worker.become(WorkerState.READY, why)
         return True
 
     def _saw(self, *, paused: bool, may_clear: bool) -> None:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answer:
-    """What one path gives; a body that is not bytes goes out as JSON."""
+    """What one path gives, after so many seconds; a body that is not bytes goes out as JSON."""
 
     body: Any = b""
     status: int = 200
+    seconds: float = 0.0
 
     def encoded(self) -> bytes:
         body = self.body if isinstance(self.body, bytes) else msgspec.json.encode(self.body)
@@ -47,7 +48,9 @@ class ScriptedWorker:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split(b" ", 2)[1].decode()
-                writer.write(self.routes.get(path, Answer({"detail": "Not Found"}, 404)).encoded())
+                answer = self.routes.get(path, Answer({"detail": "Not Found"}, 404))
+                await asyncio.sleep(answer.seconds)
+                writer.write(answer.encoded())
                 await writer.drain()
 
 

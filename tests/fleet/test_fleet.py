@@ -140,6 +140,45 @@ async def test_an_unhealthy_worker_takes_nothing_and_comes_back() -> None:
         await until(lambda: fleet.ready)
 
 
+async def test_of_workers_that_are_slow_to_answer_the_last_one_of_a_model_goes_on_taking_requests(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("router.fleet.supervisor._PROBE_TIMEOUT", 0.2)
+    async with (
+        scripted(sglang()) as (one, _),
+        scripted(sglang()) as (other, _),
+        scripted(sglang("large")) as (large, _),
+        fleet_of(one.url, other.url, large.url) as fleet,
+    ):
+        await until(lambda: len(fleet.models()) == 2 and len(fleet.route("tiny").ranks) == 2)
+        one.routes["/health"] = Answer(seconds=0.5)
+        await until(lambda: state(fleet, one, WorkerState.FAILED))
+        other.routes["/health"] = Answer(seconds=0.5)
+        last = "it is the last worker that takes its requests"
+        await until(lambda: last in fleet.workers[other.url].why)
+        assert [rank.worker for rank in fleet.route("tiny").ranks] == [other.url]
+        assert sum(last in line for line in caplog.messages) == 1
+        other.routes["/health"] = Answer()
+        await until(lambda: not fleet.workers[other.url].why)
+        one.routes["/health"] = Answer()
+        await until(lambda: len(fleet.route("tiny").ranks) == 2)
+        other.routes["/health"] = Answer(seconds=0.5)
+        await until(lambda: state(fleet, other, WorkerState.FAILED))
+        other.routes["/health"] = Answer()
+
+
+async def test_who_is_slow_to_say_what_it_is_goes_on_taking_requests_where_nobody_else_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("router.fleet.supervisor._DESCRIBE_SECONDS", 0.1)
+    async with scripted(sglang()) as (worker, _), fleet_of(worker.url) as fleet:
+        await until(lambda: fleet.ready)
+        monkeypatch.setattr("router.engines.answer.TIMEOUT_SECONDS", 0.2)
+        worker.routes["/server_info"].seconds = 0.5
+        await until(lambda: "the last worker" in fleet.workers[worker.url].why)
+        assert fleet.ready
+
+
 async def test_a_worker_that_lost_contact_is_looked_at_before_it_takes_requests_again() -> None:
     async with (
         scripted(sglang()) as (one, _),
