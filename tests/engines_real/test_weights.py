@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TOKENS = 300
 # A few probes, and time for a busy machine.
 _SEEN_SECONDS = 10.0
-# Of a late clear that comes between two probes nobody can say whether it was for weights that change then, too.
+# Of a late clear between two probes nobody can say whether it was for weights that change then, too.
 _TWO_PROBES_SECONDS = 2.0
 
 
