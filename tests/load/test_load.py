@@ -62,6 +62,11 @@ async def test_a_url_where_nobody_listens_is_told() -> None:
     assert "3 requests failed: no connection" in table
 
 
+def _heed_interrupts() -> None:
+    """Do as under a terminal: a shell has what it puts in the background ignore them, these tests for one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def test_an_interrupt_shows_what_has_been_measured_so_far(tmp_path: Path) -> None:
     file = tmp_path / "live.json"
     workload = ("--workload", "groups,qps=20,seconds=3600,groups=5,shared=60,own=10,output=2")
@@ -79,7 +84,7 @@ async def test_an_interrupt_shows_what_has_been_measured_so_far(tmp_path: Path) 
         ]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=pipe, stderr=pipe, start_new_session=True
+            *command, stdout=pipe, stderr=pipe, start_new_session=True, preexec_fn=_heed_interrupts
         )
 
         async def answered() -> bool:

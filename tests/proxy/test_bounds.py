@@ -399,7 +399,8 @@ async def test_a_line_of_large_requests_is_not_read_ahead(caplog: pytest.LogCapt
         for _ in range(500):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
             assert await reader.readexactly(1000) == body
-    assert len(echo.asked) == 500
+    # A router of another test may still probe a worker that had this port before.
+    assert [method for method, *_ in echo.asked].count("POST") == 500
     assert not caplog.records
 
 
