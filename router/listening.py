@@ -27,10 +27,27 @@ def bind_together(host: str, port: int, count: int) -> list[socket.socket]:
     return [_bound(host, chosen, shared=True, listens=not number) for number in range(count)]
 
 
+def check_free(host: str, port: int, flag: str) -> None:
+    """Raise ConfigError where a port that processes will share is another router's."""
+    try:
+        _bound(host, port, shared=False, listens=True).close()
+    except ConfigError:
+        raise taken(host, port, flag) from None
+
+
+def taken(host: str, port: int, flag: str) -> ConfigError:
+    """Return what is said of a port that cannot be had."""
+    return ConfigError(f"cannot listen on {place(host, port)} for {flag}")
+
+
 def shown(listening: socket.socket, scheme: str) -> str:
     """Return the URL of a socket."""
-    host, port = listening.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return f"{scheme}://{place(*listening.getsockname()[:2])}"
+
+
+def place(host: str, port: int) -> str:
+    """Return both as URLs have them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bound(host: str, port: int, *, shared: bool, listens: bool) -> socket.socket:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from router.app import App
     from router.config import Config
     from router.epp.picker import Picker
-    from router.front import Front
     from router.layers import Flags
     from router.share.seat import Seat
     from router.startup import Startup
@@ -75,7 +74,7 @@ async def _serve(startup: Startup, stop: Stop) -> None:
     reload = await _reload(startup, app)
     watch = asyncio.create_task(reload.watch())
     server = _server(startup, app.edge)
-    picking = await _picking(config, app.picker, startup.front)
+    picking = await _picking(config, app.picker, startup)
     if team is None:
         _log.info("listening on %s", shown(listening, startup.front.scheme))
     if page and team is None:
@@ -124,11 +123,11 @@ def _server(startup: Startup, edge: Edge) -> Server:
     )
 
 
-async def _picking(config: Config, picker: Picker, front: Front) -> grpc.aio.Server | None:
+async def _picking(config: Config, picker: Picker, startup: Startup) -> grpc.aio.Server | None:
     """Begin to pick endpoints, if that is wanted. Raises ConfigError where it cannot listen."""
     if not config.epp_port:
         return None
     from router.epp.server import started  # noqa: PLC0415 - an extra, which few need
 
-    files = front.tls.files if front.tls is not None else None
-    return await started(picker, config.host, config.epp_port, files)
+    tls, shared = startup.front.tls, startup.team is not None
+    return await started(picker, config.host, config.epp_port, tls, shared=shared)

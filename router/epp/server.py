@@ -11,8 +11,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_gr
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from router.epp.stream import Stream
-from router.errors import ConfigError
-from router.proxy.tls import contents
+from router.listening import place, taken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
     from router.epp.picker import Picker
-    from router.proxy.tls import TlsFiles
+    from router.proxy.tls import Pem, ServerTls
 
 # Names that the protocol gives to checks; "" is the server as a whole.
 _LIVE = frozenset({"", "liveness"})
@@ -87,29 +86,45 @@ class _Health:
         return states(status=states.SERVING if serves else states.NOT_SERVING)
 
 
-async def started(picker: Picker, host: str, port: int, tls: TlsFiles | None) -> grpc.aio.Server:
-    """Return a server that has been started. Raises ConfigError when it cannot listen there."""
+async def started(
+    picker: Picker, host: str, port: int, tls: ServerTls | None, *, shared: bool
+) -> grpc.aio.Server:
+    """Return a server that has been started; `shared`: on a port that others listen on, too.
+
+    Raises ConfigError when it cannot listen there.
+    """
     most = min(picker.most_bytes + _SPARE_BYTES, _MOST_BYTES)
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 1)])
+    options = [("grpc.max_receive_message_length", most), ("grpc.so_reuseport", int(shared))]
+    server = grpc.aio.server(options=options)
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(_Processor(picker), server)
     health_pb2_grpc.add_HealthServicer_to_server(_Health(picker), server)
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = place(host, port)
     try:
         if tls is None:
-            taken = server.add_insecure_port(where)
+            number = server.add_insecure_port(where)
         else:
-            taken = server.add_secure_port(where, _credentials(tls))
+            number = server.add_secure_port(where, _credentials(tls))
     except RuntimeError:
-        raise ConfigError(f"cannot listen on {where} for --epp-port") from None
+        raise taken(host, port, "--epp-port") from None
     await server.start()
-    _log.info("picking endpoints on %s:%d", host, taken)
+    _log.info("picking endpoints on %s:%d", host, number)
     return server
 
 
-def _credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    certificate = contents("--tls-cert", files.certificate)
-    key = contents("--tls-key", files.key or files.certificate)
-    authorities = None if files.client_ca is None else contents("--tls-client-ca", files.client_ca)
-    return grpc.ssl_server_credentials(
-        [(key, certificate)], authorities, require_client_auth=authorities is not None
-    )
+def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    """Return what each handshake asks for the certificate, which may have been read again."""
+    given = tls.pem
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        if given is tls.pem:
+            return None
+        given = tls.pem
+        return _configuration(given)
+
+    required = given.authorities is not None
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), changed, required)
+
+
+def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.authorities)

@@ -29,20 +29,36 @@ class TlsFiles:
     client_ca: str | None = None
 
 
-class ServerTls:
-    """What clients see. `context` is to be given to the server; `reload` changes it for new connections."""
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """What is in those files; `authorities` is None when clients need no certificate."""
 
-    __slots__ = ("_latest", "context", "files")
+    certificate: bytes
+    key: bytes
+    authorities: bytes | None
+
+
+class ServerTls:
+    """What clients see. `context` is to be given to the server; `reload` changes it for new connections.
+
+    `pem` is the same for a server that makes its contexts itself, and another one once it has changed.
+    """
+
+    __slots__ = ("_files", "_latest", "context", "pem")
 
     def __init__(self, files: TlsFiles) -> None:
-        self.files = files
-        self.context = self._latest = server_context(files)
+        self._files = files
+        self.context, self.pem = self._read()
+        self._latest = self.context
         self.context.sni_callback = self._give
+
+    def _read(self) -> tuple[ssl.SSLContext, Pem]:
+        return server_context(self._files), _pem(self._files)
 
     def reload(self) -> None:
         """Read the files again; what is wrong is logged, and the certificate stays what it was."""
         try:
-            self._latest = server_context(self.files)
+            self._latest, self.pem = self._read()
         except ConfigError as error:
             _log.error("the certificate stays what it was: %s", error.message)
         else:
@@ -87,6 +103,12 @@ def _load_authorities(context: ssl.SSLContext, flag: str, path: str) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise ConfigError(f"{flag} {path}: expected PEM certificates: {_reason(error)}") from None
+
+
+def _pem(files: TlsFiles) -> Pem:
+    authorities = None if files.client_ca is None else contents("--tls-client-ca", files.client_ca)
+    certificate = contents("--tls-cert", files.certificate)
+    return Pem(certificate, contents("--tls-key", files.key or files.certificate), authorities)
 
 
 def contents(flag: str, path: str) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router.hangup import take_hangups
-from router.listening import bind_together, shown
+from router.listening import bind_together, check_free, shown
 from router.observe import logs
 from router.share.allowances import open_allowances
 from router.share.exchange import Exchange
@@ -44,6 +44,8 @@ def run(config: Config, flags: Flags) -> int:
     logs.configure(config.log_level, form=config.log_format)
     warn_of_strays(os.environ)
     listening = bind_together(config.host, config.port, config.processes)
+    if config.epp_port:
+        check_free(config.host, config.epp_port, "--epp-port")
     return asyncio.run(Processes(config, flags, listening).run())
 
 
