@@ -8,24 +8,27 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 from pathlib import Path
-from stat import S_ISFIFO, S_ISREG
+from stat import S_ISREG
 
 BOM = b"\xef\xbb\xbf"
 _PATIENCE_SECONDS = 3.0
+_LONGEST_SECONDS = 30.0  # for all of it, however little comes at a time
 _PIECE_BYTES = 1 << 20
 
 
 def read_named(path: str | Path, most: int) -> bytes:
     """Return what is in a file, or comes out of a pipe, of `most` bytes; a byte order mark is left out.
 
-    Raises OSError, whose `strerror` says why not: also where it is larger, or nothing comes for 3 s.
+    Raises OSError, whose `strerror` says why not: also where it is larger, or nothing comes for 3 s, or no
+    end for 30 s.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         os.set_blocking(descriptor, True)
-        pieces, size = [], 0
-        while piece := _piece(descriptor):
+        pieces, size, end = [], 0, time.monotonic() + _LONGEST_SECONDS
+        while piece := _piece(descriptor, end):
             pieces.append(piece)
             size += len(piece)
             if size > most:
@@ -40,8 +43,18 @@ def is_regular(path: str | Path) -> bool:
     return S_ISREG(Path(path).stat().st_mode)
 
 
-def _piece(descriptor: int) -> bytes:
-    is_pipe = S_ISFIFO(os.fstat(descriptor).st_mode)
-    if is_pipe and not select.select([descriptor], [], [], _PATIENCE_SECONDS)[0]:
-        raise OSError(errno.ETIMEDOUT, f"it is a pipe from which nothing comes for {_PATIENCE_SECONDS:g} s")
+def _piece(descriptor: int, end: float) -> bytes:
+    """Return what is there next, b"" at the end; whatever is no regular file can have nothing for ever."""
+    if not S_ISREG(os.fstat(descriptor).st_mode):
+        if time.monotonic() > end:
+            raise OSError(errno.ETIMEDOUT, f"it has no end within {_LONGEST_SECONDS:g} s")
+        if not _comes(descriptor):
+            raise OSError(errno.ETIMEDOUT, f"nothing comes from it for {_PATIENCE_SECONDS:g} s")
     return os.read(descriptor, _PIECE_BYTES)
+
+
+def _comes(descriptor: int) -> bool:
+    """Wait for something to read, or the end. Of a busy router the descriptor is beyond select's 1024."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(_PATIENCE_SECONDS * 1000))

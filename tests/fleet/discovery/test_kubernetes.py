@@ -273,7 +273,7 @@ async def test_files_to_which_nobody_writes_or_that_are_none_hold_up_nothing(tmp
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for given, why in (
-        (Api("https://127.0.0.1:1", token=str(pipe)), "it is a pipe from which nothing comes for 3 s"),
+        (Api("https://127.0.0.1:1", token=str(pipe)), "nothing comes from it for 3 s"),
         (Api("https://127.0.0.1:1", ca=str(pipe)), f"--kubernetes-ca {pipe}: expected a regular file"),
         (Api("https://127.0.0.1:1", token="/dev/zero"), "it is larger than"),
         (Api("https://127.0.0.1:1", token=str(FILES / "localhost.pem")), "expected a token, one line"),
