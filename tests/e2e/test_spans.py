@@ -173,6 +173,7 @@ async def test_a_collector_that_takes_no_spans_is_told_of_and_so_is_one_that_tak
             async with collector(int(gone.url.rpartition(":")[2])):
                 await until_awaited(lambda: said(b" INFO spans are sent again; "), "the end is told")
         assert sum(b"spans cannot be sent" in line for line in front.log) == 1
+        assert not any(b" ERROR " in line for line in front.log)
 
 
 PROGRAM = """

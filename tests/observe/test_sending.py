@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import logging
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.exporter.otlp.json.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from router.observe.sending import Sending
@@ -59,3 +63,30 @@ def test_it_knows_whether_the_last_try_failed(result: SpanExportResult | None) -
     sending = Sending(exporter, lambda: 0.0)
     sending.export([])
     assert sending.failing is (result is not GOOD)
+
+
+class Refuses(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(401, "Not with this key")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_of_a_collector_that_refuses_the_status_is_told_and_nothing_that_the_exporter_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        sending = Sending(
+            OTLPSpanExporter(f"http://127.0.0.1:{server.server_port}/v1/traces?key=secret"), lambda: 0.0
+        )
+        for _ in range(3):
+            sending.export([])
+        server.shutdown()
+    sending.shutdown()
+    said = "spans cannot be sent: the collector does not take them: it answers 401; 0 have been lost so far"
+    assert [line.getMessage() for line in caplog.records if line.levelno >= logging.ERROR] == []
+    assert [line for line in caplog.messages if "spans" in line] == [said]
