@@ -73,7 +73,7 @@ def _name(host: str) -> str:
 
 def _cannot_be_pointed_elsewhere(name: str) -> bool:
     try:
-        ip_address(name.partition("%")[0])
+        ip_address(name)
     except ValueError:
         return name == _LOCALHOST or name.endswith(f".{_LOCALHOST}")
     return True

@@ -166,13 +166,14 @@ async def test_on_this_machine_alone_the_fleet_is_not_shown_to_a_web_site_that_h
             "localhost.example",
             "10.0.0.1.example",
             "127.1",
+            "127.0.0.1%.site.example",
         ):
             assert await statuses(client, host, SHOWN) == {403}
             for path in ("/health", "/v1/models"):  # of clients and probes, also behind a proxy
                 assert (await client.get(path, headers={"host": host})).status_code == 200
         error = (await client.get("/workers", headers={"host": "site.example"})).json()["error"]
         assert (error["code"], "--allowed-host" in error["message"]) == ("host_not_allowed", True)
-        refused = 6 * len(SHOWN) + 1
+        refused = 7 * len(SHOWN) + 1
         metrics = (await client.get("/metrics")).text
         assert f'kv_router_errors_total{{fault="client"}} {refused}.0' in metrics
         assert f'status_class="4xx"}} {refused}.0' in metrics
