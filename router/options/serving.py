@@ -26,10 +26,19 @@ SETTINGS = {
         word("up to 128 letters, digits or any of . : _ / -", "NAME", r"[\w.:/-]{1,128}"),
         "Channel of --share; only routers with the same one hear each other",
     ),
-    "tls_cert": Setting(PATH, "PEM file of a certificate and its chain: serve HTTPS; read again on SIGHUP"),
-    "tls_key": Setting(PATH, "PEM file of the certificate's key, where that is a file of its own"),
+    "tls_cert": Setting(
+        PATH,
+        "PEM file of a certificate and its chain: serve HTTPS, and gRPC over TLS for --epp-port; read again "
+        "on SIGHUP. It must be a regular file, no pipe, of 16 MiB at most, as must those of the key and of "
+        "authorities",
+    ),
+    "tls_key": Setting(
+        PATH, "PEM file of the certificate's key, where that is a file of its own; without a passphrase"
+    ),
     "tls_client_ca": Setting(
-        PATH, "PEM file of the authorities that clients' certificates must be signed by"
+        PATH,
+        "PEM file of the authorities that clients' certificates must be signed by; read again with the "
+        "certificate",
     ),
     "forwarded_allow": Setting(
         NETWORK,
