@@ -74,7 +74,8 @@ class Writer:
                     self._files.close()
                     return
             except OSError as error:
-                self._end(f"{error.strerror or error}")
+                of = f"{error.filename}: " if error.filename else ""
+                self._end(f"{of}{error.strerror or error}")
             except Exception as error:  # noqa: BLE001 - see below
                 # Whatever is wrong with it, it is the record's end and nothing else.
                 _log.exception("what happens could not be recorded")

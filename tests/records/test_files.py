@@ -70,6 +70,23 @@ async def test_a_part_that_is_deleted_meanwhile_ends_the_record(
     assert caplog.messages == [f"recording has stopped: {path} has been deleted"]
 
 
+async def test_a_part_that_cannot_be_deleted_for_room_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = tmp_path / "20200101T000000Z-00000000-00000.kvr"
+    with old.open("wb") as file:
+        file.truncate(MOST - 1000)
+    writer = Writer(Scribe(session(), CODES), Files(tmp_path, "s", MOST))
+    writer.start()
+    old.unlink()
+    old.mkdir()
+    for _ in range(100):
+        writer.put(entries.Unlinked(1.0, 0, os.urandom(300).hex()))
+    await until(lambda: writer.ended)
+    writer.close()
+    assert caplog.messages == [f"recording has stopped: {old}: Is a directory"]
+
+
 def test_a_record_is_its_owners_alone(tmp_path: Path) -> None:
     directory = tmp_path / "new"
     files = Files(directory, "s", MOST)
