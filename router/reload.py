@@ -16,7 +16,7 @@ from router.config import OPTIONS
 from router.errors import ConfigError
 from router.front import check_routes
 from router.layers import config_path, load
-from router.watched import settled, stamp
+from router.watched import followed, settled, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,9 +58,13 @@ class Reload:
 
     async def watch(self) -> None:
         """Read the file again whenever it has changed, until cancelled."""
-        while self._path is not None:
-            self._seen = await settled(self._path, self._seen)
-            await self._settings()
+        if self._path is not None:
+            await followed(self._path, self._turn)
+
+    async def _turn(self, path: str) -> None:
+        seen = await settled(path, self._seen)
+        await self._settings()
+        self._seen = seen
 
     async def _settings(self) -> bool:
         """Take up what has changed; say whether anything was said of it."""

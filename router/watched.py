@@ -7,9 +7,29 @@ care.
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 LOOK_SECONDS = 0.2
+_AGAIN_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+
+async def followed(path: str, turn: Callable[[str], Awaitable[object]]) -> None:
+    """Wait for a file to change and read it, which is one `turn`, until cancelled.
+
+    An error that nobody has thought of, such as no room for a thread, is said, and another turn comes soon.
+    """
+    while True:
+        try:
+            await turn(path)
+        except Exception:  # noqa: BLE001 - no error is to end it
+            _log.exception("%s could not be followed; what it said last holds", path)
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 async def settled(path: str, seen: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from router.api.keys import ClientLimits, default_name, digest_of, read_keys
 from router.errors import ConfigError
 from router.named_file import read_named
-from router.watched import settled, stamp
+from router.watched import followed, settled, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,9 +112,12 @@ class KeyFile:
 
     async def watch(self) -> None:
         """Read the file again whenever it has changed, for ever."""
-        while self._path is not None:
-            await settled(self._path, self._seen)
-            await self.reload()
+        if self._path is not None:
+            await followed(self._path, self._turn)
+
+    async def _turn(self, path: str) -> None:
+        await settled(path, self._seen)
+        await self.reload()
 
     def _text(self, path: str) -> str:
         try:
