@@ -129,6 +129,7 @@ def test_a_pod_without_an_address_or_on_its_way_out_is_no_worker(found: dict[str
             "ns/s: expected an IP address, got 'model.example.com'",
         ),
         (pod("u", "10.0.0.999"), PODS, "ns/pod-u: expected an IP address, got '10.0.0.999'"),
+        (pod("u", "10.0.0.0/8"), PODS, "ns/pod-u: expected an IP address, got '10.0.0.0/8'"),
     ],
 )
 def test_what_is_wrong_names_the_object(found: dict[str, Any], seek: Seek, expected: str) -> None:

@@ -9,7 +9,7 @@ elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_network
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from router.errors import ConfigError
@@ -88,7 +88,7 @@ def _check_addresses(addresses: Iterable[str]) -> None:
     """Raise ConfigError for a name, which is what slices of addressType FQDN have: it can be anywhere."""
     for address in addresses:
         try:
-            ip_network(address)
+            ip_address(address)
         except ValueError:
             raise ConfigError(f"expected an IP address, got {address!r:.80}") from None
 
