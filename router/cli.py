@@ -113,6 +113,9 @@ def _serve(**typed: str | tuple[str, ...] | None) -> None:
         )
     flags = {name: value for name, value in typed.items() if value is not None and value != ()}
     config = load(flags, os.environ)
+    # Trace context is W3C's here, and read by the router itself; a propagator that others need, and that is
+    # not installed here, would end the import of FastAPI.
+    os.environ["OTEL_PROPAGATORS"] = "none"
     # The service's libraries take long to import, --help must not; nor does a parent of processes need them.
     if config.processes > 1:
         from router.share.processes import run as run_processes  # noqa: PLC0415 - see above

@@ -79,17 +79,21 @@ def _spans(config: Config, environ: Mapping[str, str]) -> Spans | None:
     if config.otlp is None and not _asks_for_spans(environ):
         return None
     try:
-        from router.observe.spans import Spans  # noqa: PLC0415 - an extra, and few trace
+        return _made(config, environ)
     except ImportError:
         if config.otlp is not None:
             raise ConfigError("--otlp: the extra is not installed: pip install 'kv-router[otel]'") from None
         _log.warning("no spans are sent: OTEL_* asks for them, and kv-router[otel] is not installed")
         return None
-    _check_numbers(environ)
-    try:
-        return Spans(None if config.otlp is None else _traces_url(config.otlp))
-    except ValueError as error:
+    except ValueError as error:  # also of the import, which reads some of them
         raise ConfigError(f"the variables OTEL_* do not fit: {error}") from None
+
+
+def _made(config: Config, environ: Mapping[str, str]) -> Spans:
+    from router.observe.spans import Spans  # noqa: PLC0415 - an extra, and few trace
+
+    _check_numbers(environ)
+    return Spans(None if config.otlp is None else _traces_url(config.otlp))
 
 
 def _check_numbers(environ: Mapping[str, str]) -> None:

@@ -176,6 +176,22 @@ async def test_a_collector_that_takes_no_spans_is_told_of_and_so_is_one_that_tak
         assert not any(b" ERROR " in line for line in front.log)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_propagators_that_others_need_are_nothing_to_the_router(processes: str) -> None:
+    options = ["serve", "--port=0", "--worker=http://127.0.0.1:1", f"--processes={processes}"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "router", *options, "--policy=none_such:function"],
+        env={**os.environ, "OTEL_PROPAGATORS": "tracecontext,none-such"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()  # what is wrong with the policy is found after all imports
+    assert line.startswith("kv-router: --policy none_such:function: cannot be loaded: ")
+
+
 PROGRAM = """
 import sys
 sys.modules["opentelemetry.sdk"] = None  # as if it had not been installed
@@ -204,6 +220,7 @@ def test_without_the_extra_it_is_said_what_to_install() -> None:
             "OTEL_BSP_SCHEDULE_DELAY: expected a whole number above 0",
         ),
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "2"}, "the variables OTEL_* do not fit: "),
+        ({"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"}, "the variables OTEL_* do not fit: OTEL_SPAN_ATTRIBUTE_"),
     ],
 )
 def test_a_variable_that_is_wrong_is_one_line(variables: dict[str, str], said: str) -> None:
