@@ -31,6 +31,7 @@ from router.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from router.core.costs import Amounts
     from router.core.facts import Facts
     from router.core.terms import Terms
 
@@ -63,7 +64,7 @@ class Guard:
         self._function = function
         self._lines = Bucket(1 / _LOG_SECONDS, 1)
 
-    def __call__(self, facts: Facts, weights: Weights) -> Sequence[float]:
+    def __call__(self, facts: Facts, weights: Weights) -> Amounts:
         """Return the function's costs, or kv's. About 1 us, and 10 ns a rank, over the function's own."""
         uncached = facts.uncached.copy()
         began = self._clock()

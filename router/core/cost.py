@@ -8,21 +8,27 @@ policy is one function in `costs`, its terms in `terms`, and one row in POLICIES
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core import costs, terms
+from router.core.costs import Amounts
 from router.core.facts import Candidate, Facts
+from router.core.ledger import LAST
 from router.core.weights import Weights
 
 if TYPE_CHECKING:
     from random import Random
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from router.core.board import Columns
     from router.core.terms import Terms
 
-Costs: TypeAlias = Callable[[Facts, Weights], Sequence[float]]
+Costs: TypeAlias = Callable[[Facts, Weights], Amounts]
 
 __all__ = ["DEFAULT_POLICY", "POLICIES", "Costs", "Policy", "Weights", "choose"]
 
@@ -81,22 +87,33 @@ def choose(policy: Policy, facts: Facts, weights: Weights, rng: Random) -> Candi
     amounts = policy.costs(facts, weights)
     if policy.warms and weights.temperature:
         return facts.candidate(_warm(amounts, weights.temperature, rng))
+    columns = facts.lineup.columns
+    if columns is not None:
+        return facts.candidate(_of_many(columns, columns.of(amounts), rng, draws=policy.draws))
+    return facts.candidate(_of_few(facts, list(amounts), rng, draws=policy.draws))
+
+
+def _of_many(columns: Columns, amounts: NDArray[np.float64], rng: Random, *, draws: bool) -> int:
+    tied = (amounts == amounts.min()).nonzero()[0]
+    if len(tied) > 1 and not draws:
+        turns = columns.now()[LAST][tied]
+        tied = tied[turns == turns.min()]
+    return int(tied[0]) if len(tied) == 1 else rng.choice(tied.tolist())
+
+
+def _of_few(facts: Facts, amounts: list[float], rng: Random, *, draws: bool) -> int:
     least = min(amounts)
-    alike = amounts.count(least)
-    if alike == 1:
-        return facts.candidate(amounts.index(least))
-    tied: Sequence[int] = range(len(amounts))
-    if alike < len(amounts):
-        tied = [at for at in tied if amounts[at] == least]
-    if not policy.draws:
+    if amounts.count(least) == 1:
+        return amounts.index(least)
+    tied = [at for at, amount in enumerate(amounts) if amount == least]
+    if not draws:
         loads = facts.loads
-        turns = [loads[at].last_dispatch for at in tied]
-        oldest = min(turns)
-        tied = [at for at, turn in zip(tied, turns, strict=True) if turn == oldest]
-    return facts.candidate(rng.choice(tied))
+        oldest = min(loads[at].last_dispatch for at in tied)
+        tied = [at for at in tied if loads[at].last_dispatch == oldest]
+    return rng.choice(tied)
 
 
-def _warm(amounts: Sequence[float], temperature: float, rng: Random) -> int:
+def _warm(amounts: Amounts, temperature: float, rng: Random) -> int:
     """Draw a position: the likelier the cheaper, by a softmax over the costs as shares of their spread."""
     least = min(amounts)
     spread = (max(amounts) - least) or 1.0

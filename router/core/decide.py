@@ -34,8 +34,7 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
     something of the prompt. A list that has been given before costs no more per rank.
     """
     lineup, count = index.lineups.of(ranks), prompt.count
-    uncached: list[float] = [count] * len(ranks)
-    facts = Facts(lineup, lineup.loads, prompt, uncached, session, full=index.full(lineup))
+    facts = Facts(lineup, lineup.loads, prompt, [count] * len(ranks), session, full=index.full(lineup))
     if prompt.tokens:
         for group in lineup.groups:
             size = group.block_size
@@ -45,7 +44,7 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
             if match.deepest and not facts.prefix:
                 facts.prefix = keys[match.deepest - 1]
                 facts.crowd = index.crowds.expected(facts.prefix)
-            _reached(uncached, group, match, count)
+            _reached(facts, group, match, count)
             if match.lower:
                 _lower(facts, size, group.seats, match)
             if index.doubts:
@@ -53,9 +52,9 @@ def gather(index: Index, ranks: list[Rank], prompt: PromptBlocks, session: bytes
     return facts
 
 
-def _reached(uncached: list[float], group: Group, match: Match, count: int) -> None:
+def _reached(facts: Facts, group: Group, match: Match, count: int) -> None:
     """Take off what ranks reach; quicker where they are seated in order, and most hold something."""
-    size, seats = group.block_size, group.seats
+    size, seats, uncached = group.block_size, group.seats, facts.uncached
     reach = match.more
     if match.column is None:
         reach = match.reach
@@ -63,7 +62,9 @@ def _reached(uncached: list[float], group: Group, match: Match, count: int) -> N
             uncached[:] = [count - blocks * size for blocks in map(reach.get, seats, repeat(0))]
             return
     elif len(seats) == len(uncached):
-        uncached[:] = (count - size * match.column.take(group.slots, mode="clip")).tolist()
+        column = count - size * match.column.take(group.slots, mode="clip")
+        uncached[:] = column.tolist()
+        facts.column = None if reach else column
     else:
         reach = match.reach
     for slot in reach:
@@ -83,6 +84,7 @@ def _doubt(facts: Facts, size: int, seats: dict[int, int], match: Match, doubts:
     for slot, trust in doubts.items():
         held, reach = match.of(slot)
         if reach > held and slot in seats:
+            facts.column = None
             facts.uncached[seats[slot]] += (1.0 - trust) * (reach - held) * size
 
 

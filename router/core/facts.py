@@ -7,6 +7,7 @@ for the rank that is chosen, and for those that are shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,11 @@ from router.core.ledger import Load
 from router.core.lineup import Lineup, lineup
 from router.core.match import Match
 from router.core.rank import Rank
+
+if TYPE_CHECKING:
+    # Nothing decodes facts, so msgspec needs no types; commands that only name policies would wait for these.
+    import numpy as np  # noqa: TC004
+    from numpy.typing import NDArray  # noqa: TC004
 
 # Where a rank says nothing of its block size, in tokens.
 _USUAL_BLOCK = 16
@@ -49,6 +55,7 @@ class Facts(msgspec.Struct):
     `matches`: how far the prompt reaches, in blocks, for each group of the lineup. `full`: the share of ranks
     that have evicted something since their last reset, 0 to 1. `prefix`: the key of the longest match of any
     rank, 0 for none; `crowd`: how many can be expected to ask for it at once, 0 when that is not known.
+    `column`: `uncached` once more, None where that is not at hand.
     """
 
     lineup: Lineup
@@ -61,6 +68,7 @@ class Facts(msgspec.Struct):
     full: float = 0.0
     prefix: int = 0
     crowd: float = 0.0
+    column: NDArray[np.int64] | None = None
 
     @property
     def ranks(self) -> Sequence[Rank]:
@@ -110,5 +118,5 @@ class Facts(msgspec.Struct):
         chosen = lineup([ranks[at] for at in positions])
         uncached = [self.uncached[at] for at in positions]
         return msgspec.structs.replace(
-            self, lineup=chosen, loads=chosen.loads, uncached=uncached, lower=lower
+            self, lineup=chosen, loads=chosen.loads, uncached=uncached, lower=lower, column=None
         )

@@ -16,7 +16,9 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
-import router.core.rendezvous  # noqa: F401 - lineups are made of it, when there may be no descriptor to read it
+# Lineups are made of these, when there may be no descriptor left to read them by.
+import router.core.board
+import router.core.rendezvous  # noqa: F401
 from router.core.crowds import Crowds
 from router.core.eviction import Eviction
 from router.core.holder import Holder

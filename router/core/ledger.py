@@ -13,6 +13,14 @@ counted twice; a peer that is not heard is a stranger, who counts by the engine'
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from array import array
+
+# The numbers that a load shows in its row, and how many they are.
+TOKENS, REQUESTS, LAST, CONTEXT = range(4)
+SHOWN = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +37,7 @@ class Load:
 
     `context_tokens`: tokens of whole prompts, cached ones too, of our own requests: what of the KV cache they
     hold at least, of `capacity_tokens` (0: not known). `usage`: the share of the KV cache in use as the
-    engine says, 0 to 1.
+    engine says, 0 to 1. `cells`: where it is shown, in a row that begins `at` (`core.board`); None: nowhere.
     """
 
     inflight_tokens: int = 0
@@ -45,6 +53,8 @@ class Load:
     context_tokens: int = 0
     capacity_tokens: int = 0
     usage: float = 0.0
+    cells: array[float] | None = None
+    at: int = 0
 
     @property
     def others_tokens(self) -> int:
@@ -72,6 +82,21 @@ class Load:
         own = self.context_tokens / self.capacity_tokens if self.capacity_tokens else 0.0
         return max(self.usage, min(own, 1.0))
 
+    def sit(self, cells: array[float], at: int) -> None:
+        """Be shown there from now on."""
+        self.cells, self.at = cells, at
+        self.show()
+
+    def show(self) -> None:
+        """Write down what has changed; whoever changes the numbers has to. About 0.1 us."""
+        cells = self.cells
+        if cells is not None:
+            at = self.at
+            cells[at + TOKENS] = self.inflight_tokens
+            cells[at + REQUESTS] = self.active_requests
+            cells[at + LAST] = self.last_dispatch
+            cells[at + CONTEXT] = self.context_tokens
+
     def hear(self, tokens: int, requests: int) -> None:
         """Take what all peers together have there now, instead of what was last heard."""
         self.inflight_tokens += tokens - self.peer_tokens
@@ -79,6 +104,7 @@ class Load:
         self.peer_tokens, self.peer_requests = tokens, requests
         self.peak_tokens = max(self.peak_tokens, self.inflight_tokens)
         self.peak_requests = max(self.peak_requests, self.active_requests)
+        self.show()
 
     def hear_engine(self, tokens: int, requests: int) -> None:
         """Take what the engine has in all, from anybody, since `listen` or the last word of it.
@@ -110,6 +136,7 @@ class Load:
         self.active_requests += more_requests
         self.peak_tokens += more_tokens
         self.peak_requests += more_requests
+        self.show()
 
     def enter(self, dispatch: int, uncached_tokens: int, prompt_tokens: int) -> None:
         """Add a request, the ledger's `dispatch`-th; a ticket takes it out again. About 0.3 us."""
@@ -122,6 +149,7 @@ class Load:
             self.peak_tokens = tokens
         if requests > self.peak_requests:  # noqa: PLR1730 - as above
             self.peak_requests = requests
+        self.show()
 
 
 class Ticket:
@@ -138,17 +166,19 @@ class Ticket:
 
     def first_token(self) -> None:
         """Prefill is over: its tokens are no longer in flight."""
-        self._load.inflight_tokens -= self._tokens
-        self._load.waiting_requests -= self._waits
+        load = self._load
+        load.inflight_tokens -= self._tokens
+        load.waiting_requests -= self._waits
         self._tokens = self._waits = 0
+        load.show()
 
     def close(self) -> None:
         """Give back all that is left."""
         if self._open:
             self._open = False
-            self.first_token()
             self._load.active_requests -= 1
             self._load.context_tokens -= self._context
+            self.first_token()
 
 
 class Ledger:

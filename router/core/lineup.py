@@ -9,15 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
+    from router.core.board import Board, Columns
     from router.core.ledger import Load
     from router.core.rank import Rank
     from router.core.rendezvous import Rendezvous
 
 # Lists made for one request only (after a failure, by adapter) come and go; they must not pile up.
 _MOST = 32
+# From so many ranks on costs are computed for all at once.
+_MANY = 48
 
 
 class Group(NamedTuple):
@@ -36,7 +41,7 @@ class Lineup(NamedTuple):
     """A list of ranks in columns; those whose block size is not known yet are in no group.
 
     `seated` are the same as `ranks`, which is the list itself; `rendezvous` is made of their names.
-    `slots`: one bit for each rank's view.
+    `slots`: one bit for each rank's view. `columns`: the loads once more, None where there are few.
     """
 
     ranks: list[Rank]
@@ -45,15 +50,17 @@ class Lineup(NamedTuple):
     loads: tuple[Load, ...]
     groups: tuple[Group, ...]
     slots: int
+    columns: Columns | None = None
 
 
 class Lineups:
     """The lineups in use, by the identity of their lists, which must not change meanwhile."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_board", "_known")
 
     def __init__(self) -> None:
         self._known: dict[int, Lineup] = {}
+        self._board: Board | None = None
 
     def of(self, ranks: list[Rank]) -> Lineup:
         """Return the lineup of a list. 0.2 us when it is known, else 0.3 us a rank."""
@@ -62,12 +69,23 @@ class Lineups:
             return known
         if len(self._known) >= _MOST:
             self._known.clear()
-        made = self._known[id(ranks)] = lineup(ranks)
+        made = lineup(ranks)
+        if len(ranks) >= _MANY:
+            made = made._replace(columns=self._columns(made.loads))
+        self._known[id(ranks)] = made
         return made
 
     def clear(self) -> None:
         """Forget all: a view has changed."""
         self._known.clear()
+        self._board = None
+
+    def _columns(self, loads: Sequence[Load]) -> Columns:
+        from router.core.board import Board, Columns  # noqa: PLC0415 - see `lineup`
+
+        if self._board is None:
+            self._board = Board()
+        return Columns(self._board, loads)
 
 
 def lineup(ranks: list[Rank]) -> Lineup:

@@ -51,11 +51,13 @@ class ToldTicket:
 
     def first_token(self) -> None:
         """See `Ticket`."""
-        self._load.inflight_tokens -= self._tokens
-        self._load.waiting_requests -= self._waits
+        load = self._load
+        load.inflight_tokens -= self._tokens
+        load.waiting_requests -= self._waits
         self._tokens = self._waits = 0
+        load.show()
         telling = self._telling
-        telling.dirty.add(self._load)
+        telling.dirty.add(load)
         if not telling.awake:
             telling.rouse()
 

@@ -6,7 +6,6 @@ their rule looks at.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from router.core import costs
@@ -66,7 +65,7 @@ def lmetric(facts: Facts, weights: Weights, at: int) -> Terms:
 def dynamo(facts: Facts, weights: Weights, at: int) -> Terms:
     """In blocks."""
     load, size = facts.loads[at], facts.block_size
-    prefill = costs.dynamo(facts, weights)[at] - (load.inflight_tokens + load.context_tokens) / size
+    prefill = float(costs.dynamo(facts, weights)[at]) - (load.inflight_tokens + load.context_tokens) / size
     return {"inflight": load.inflight_tokens / size, "prompt": prefill, "decode": load.context_tokens / size}
 
 
@@ -84,7 +83,7 @@ def sticky(facts: Facts, weights: Weights, at: int) -> Terms:
     """In tokens; `cold` stands for the time that a warm rank may be slower."""
     found = least_tokens(facts, weights, at)
     inflight = facts.loads[at].inflight_tokens + facts.uncached[at]
-    return {**found, "cold": costs.sticky(facts, weights)[at] - inflight}
+    return {**found, "cold": float(costs.sticky(facts, weights)[at]) - inflight}
 
 
 def preble(facts: Facts, weights: Weights, at: int) -> Terms:
@@ -96,7 +95,7 @@ def preble(facts: Facts, weights: Weights, at: int) -> Terms:
     return {
         "inflight": load.inflight_tokens,
         "active": weights.active * load.active_requests,
-        "uncached": inf if passed_over else 0.0 if exploits else uncached,
+        "uncached": costs.PASSED_OVER if passed_over else 0.0 if exploits else uncached,
     }
 
 
@@ -104,7 +103,7 @@ def session(facts: Facts, weights: Weights, at: int) -> Terms:
     """The rank's place for the session, from 0 to 1; without one those of kv."""
     if facts.session is None:
         return kv(facts, weights, at)
-    return {"place": costs.session(facts, weights)[at]}
+    return {"place": float(costs.session(facts, weights)[at])}
 
 
 def prefix_hash(facts: Facts, weights: Weights, at: int) -> Terms:
@@ -112,5 +111,5 @@ def prefix_hash(facts: Facts, weights: Weights, at: int) -> Terms:
     requests = facts.loads[at].active_requests
     if not facts.prompt.tokens:
         return {"requests": requests}
-    place = costs.prefix_hash(facts, weights)[at]
+    place = float(costs.prefix_hash(facts, weights)[at])
     return {"place": place % 1.0, "full": float(place >= 1.0), "requests": requests}

@@ -106,7 +106,7 @@ def _offers(choice: Choice) -> list[Offer]:
     own = [at for at, rank in enumerate(facts.ranks) if rank is chosen]
     others = (at for at, rank in enumerate(facts.ranks) if rank is not chosen)
     shown = own + nsmallest(_SHOWN_CANDIDATES - 1, others, key=costs.__getitem__)
-    return [_offer(choice, at, costs[at]) for at in shown]
+    return [_offer(choice, at, float(costs[at])) for at in shown]
 
 
 def _offer(choice: Choice, at: int, cost: float) -> Offer:

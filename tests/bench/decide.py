@@ -43,6 +43,7 @@ class Board:
         self.ranks: list[Rank] = [rank(self.index, self.prompt.tokens, tokens) for tokens in held]
         for each in self.ranks:
             each.load.inflight_tokens, each.load.active_requests = rng.randrange(20_000), rng.randrange(40)
+            each.load.show()
         self.ranks[0].view.predicted.add(range(1, 500), 0.0)
 
     def decide(self, policy: Policy, weights: Weights) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import inf
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from router.core.cost import POLICIES, Weights
+from router.core.costs import PASSED_OVER
 from tests.core.board import Board
 
 # Whose terms add up to the cost.
@@ -164,7 +164,7 @@ def test_sticky_stays_where_most_is_held_until_a_first_token_comes_much_sooner_e
 
 def test_preble_goes_by_load_among_the_longest_matches_when_they_are_most_of_the_prompt() -> None:
     ranks = board(a={"held": 1200, "requests": 5}, b={"held": 1200, "requests": 4}, idle={"held": 1184})
-    assert ranks.costs("preble") == {"a": 5 * 512, "b": 4 * 512, "idle": inf}
+    assert ranks.costs("preble") == {"a": 5 * 512, "b": 4 * 512, "idle": PASSED_OVER}
     assert ranks.chosen("preble") == "b"
     little = board(a={"held": 480, "requests": 3}, idle={})
     assert little.costs("preble") == {"a": 3 * 512 + 1120, "idle": 1600}
@@ -274,7 +274,7 @@ def test_every_policy_has_a_cost_for_every_rank_and_shows_its_terms(
     for name, policy in POLICIES.items():
         costs = policy.costs(facts, weights)
         assert len(costs) == len(ranks)
-        assert min(costs) < inf
+        assert min(costs) < PASSED_OVER
         for at, cost in enumerate(costs):
             terms = policy.terms(facts, weights, at)
             if name in SUMS:

@@ -26,14 +26,13 @@ def mixed(value: int) -> int:
 
 
 def home(names: Sequence[bytes], key: int) -> bytes:
-    places = Rendezvous(names).places(key)
-    return names[places.index(min(places))]
+    return names[int(Rendezvous(names).places(key).argmin())]
 
 
 @given(NAMES, KEYS)
 def test_a_place_depends_on_the_key_and_the_name_alone(names: list[bytes], key: int) -> None:
     places = [mixed(xxh3_64_intdigest(name) ^ key) / 2**64 for name in names]
-    assert Rendezvous(names).places(key) == places
+    assert Rendezvous(names).places(key).tolist() == places
     assert all(0.0 <= place <= 1.0 for place in places)
 
 
