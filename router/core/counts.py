@@ -13,7 +13,7 @@ class StreamCounts:
 
     `batches` applied, those `undecodable`, those that `clears` the view; `gaps` found, those `lost` for good
     because no replay had what was missing, `replays` asked for, `duplicates` dropped, batches `skipped` as
-    older than a reset, and the `lag` of those that came live.
+    older than a reset, and the `lag` of those that came live. `cuts`: how often the connection was lost.
     """
 
     batches: int = 0
@@ -24,4 +24,5 @@ class StreamCounts:
     replays: int = 0
     duplicates: int = 0
     skipped: int = 0
+    cuts: int = 0
     lag: Lag = field(default_factory=Lag)

@@ -52,6 +52,11 @@ def restarts_seen(worker: Worker) -> list[int]:
     return [0 if stream is None else stream.cursor.restarts for stream in worker.streams]
 
 
+def cuts_seen(worker: Worker) -> list[int]:
+    """Return how often each rank's stream has lost its connection."""
+    return [0 if stream is None else stream.counts.cuts for stream in worker.streams]
+
+
 def cleared(worker: Worker, cause: str, seen: Sequence[int]) -> None:
     """Take note that a control call has emptied the caches; `seen` is `clears_seen` from before it.
 

@@ -12,7 +12,7 @@ from router.core.counts import StreamCounts
 from router.core.rank import Rank
 from router.engines.detect import ENGINES
 from router.fleet.health import Health
-from router.fleet.resets import reset, reset_views, restarts_seen
+from router.fleet.resets import cuts_seen, reset, reset_views, restarts_seen
 from router.observe.logs import fields
 from router.observe.resets import note
 from router.streams.stream import Stream
@@ -98,7 +98,9 @@ class Worker:
         self.drained = ""
         self.controlled_at = 0.0
         self._counts: list[StreamCounts] = []
+        # How often streams had shown another process, and been cut off, when the worker was last asked.
         self._restarts: list[int] = []
+        self._cuts: list[int] = []
         self.clears = 0
         self._index = index
         self._zmq = zmq_context
@@ -142,9 +144,18 @@ class Worker:
         return bool(self.requests() or self.upstream.busy)
 
     def adopt(self, description: Description) -> None:
-        """Take what the worker says of itself; a new process, or other events, start its views anew."""
+        """Take what the worker says of itself; a new process, or other events, start its views anew.
+
+        One that has failed, says nothing of when its process started (vLLM with several API servers), and
+        has cut its events off meanwhile, counts as a new process.
+        """
         old, self.description = self.description, description
         if old == description:
+            if self.state is WorkerState.FAILED and description.started is None:
+                self._restarted(
+                    [now > before for before, now in zip(self._cuts, cuts_seen(self), strict=True)]
+                )
+            self._restarts, self._cuts = restarts_seen(self), cuts_seen(self)
             return
         if old is None or old.shape != description.shape:
             self._replace(old, description)
@@ -152,10 +163,10 @@ class Worker:
             self._close_streams()
             reset_views(self, "reconfigured")
         elif old.started != description.started:
-            self._restarted()
+            self._restarted([True] * len(self.ranks))
         if not self.streams:
             self.streams = [self._stream(rank) for rank in range(description.dp)]
-        self._restarts = restarts_seen(self)
+        self._restarts, self._cuts = restarts_seen(self), cuts_seen(self)
         self._on_change()
 
     def _replace(self, old: Description | None, new: Description) -> None:
@@ -168,11 +179,11 @@ class Worker:
         self._counts = [StreamCounts() for _ in range(new.dp)]
         self.pins = [ENGINES[new.engine].rank_headers(rank, new.dp) for rank in range(new.dp)]
 
-    def _restarted(self) -> None:
-        """Another process answers: what its stream has not noticed by itself is emptied now."""
-        seen = zip(self.ranks, self.streams, self._restarts, restarts_seen(self), strict=True)
-        for rank, stream, before, now in seen:
-            if now > before:
+    def _restarted(self, which: list[bool]) -> None:
+        """Another process answers for some ranks: what their streams have not noticed is emptied now."""
+        seen = zip(self.ranks, self.streams, self._restarts, restarts_seen(self), which, strict=True)
+        for rank, stream, before, now, anew in seen:
+            if now > before or not anew:
                 continue
             reset(rank, "restart")
             if stream is not None:

@@ -147,6 +147,7 @@ class Stream:
             self._on_restart()
 
     def _lost(self, why: str) -> None:
+        self.counts.cuts += 1
         self.cursor.unlinked(why, time.monotonic())
         self._show()
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import zmq
 
 from router.core.events import Batch
 from router.errors import BadRequest, NoWorker, UnknownModel, UpstreamFailed
@@ -336,6 +337,40 @@ async def test_a_pause_empties_the_view_of_an_engine_that_may_clear_its_cache_un
         await until(lambda: state(fleet, worker, WorkerState.PAUSED))
         assert held(fleet.workers[worker.url]) == 0
         assert fleet.workers[worker.url].ranks[0].view.resets == {"paused": 1}
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_who_fails_and_cuts_its_events_off_is_a_new_process_where_nothing_says_when_it_started(
+    cut: bool,
+) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    info = {"publisher": "zmq", "endpoint_port_base": port, "topic": "", "block_size": 4, "dp_size": 1}
+    try:
+        async with scripted(sglang(kv_events=info)) as (worker, _), fleet_of(worker.url) as fleet:
+            await until(lambda: fleet.ready)
+            one = fleet.workers[worker.url]
+            stream = one.stream(0)
+            assert stream is not None
+            await until(lambda: stream.cursor.why == "no batch has come yet")
+            hold(one)
+            if cut:
+                publisher.close(linger=0)
+                await until(lambda: "was lost" in stream.cursor.why)
+            worker.routes["/health"] = Answer(status=500)
+            await until(lambda: state(fleet, worker, WorkerState.FAILED))
+            worker.routes["/health"] = Answer()
+            await until(lambda: fleet.ready)
+            assert one.ranks[0].view.resets == ({"restart": 1} if cut else {})
+            assert held(one) == (0 if cut else 1)
+            worker.routes["/health"] = Answer(status=500)
+            await until(lambda: state(fleet, worker, WorkerState.FAILED))
+            worker.routes["/health"] = Answer()
+            await until(lambda: fleet.ready)
+            assert one.ranks[0].view.resets == ({"restart": 1} if cut else {})  # no cut since
+    finally:
+        context.destroy(linger=0)
 
 
 async def test_a_new_process_empties_the_view() -> None:
