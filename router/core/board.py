@@ -36,13 +36,17 @@ class Board:
         self._loads: list[Load] = []
         self._make(_FIRST)
 
+    def __len__(self) -> int:
+        """Return how many loads have a row."""
+        return len(self._loads)
+
     def seat(self, loads: Sequence[Load]) -> NDArray[np.intp]:
         """Return the rows of some loads; those that have none here get one. About 0.2 us each."""
         for load in loads:
             if load.cells is not self._cells:
                 self._loads.append(load)
                 if len(self._loads) > len(self._table):
-                    self._make(2 * len(self._table))
+                    self._make(2 * max(len(self._table), len(loads)))
                 else:
                     load.sit(self._cells, SHOWN * (len(self._loads) - 1))
         return np.fromiter([load.at // SHOWN for load in loads], np.intp, len(loads))

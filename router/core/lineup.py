@@ -78,12 +78,13 @@ class Lineups:
     def clear(self) -> None:
         """Forget all: a view has changed."""
         self._known.clear()
-        self._board = None
 
     def _columns(self, loads: Sequence[Load]) -> Columns:
         from router.core.board import Board, Columns  # noqa: PLC0415 - see `lineup`
 
-        if self._board is None:
+        # The rows of ranks that have left are given up while no lineup is known that has any.
+        in_use = any(made.columns is not None for made in self._known.values())
+        if self._board is None or (not in_use and len(self._board) > len(loads)):
             self._board = Board()
         return Columns(self._board, loads)
 
@@ -104,6 +105,8 @@ def lineup(ranks: list[Rank]) -> Lineup:
         Group(size, bigram, seats, np.fromiter(seats, np.int64, len(seats)))
         for (size, bigram), seats in groups.items()
     )
-    slots = sum({1 << rank.view.slot for rank in ranks})
+    slots = np.zeros(max([rank.view.slot for rank in ranks], default=0) + 1, np.bool_)
+    slots[[rank.view.slot for rank in ranks]] = True
+    mask = int.from_bytes(np.packbits(slots, bitorder="little").tobytes(), "little")
     rendezvous, loads = Rendezvous([rank.name for rank in ranks]), tuple([rank.load for rank in ranks])
-    return Lineup(ranks, tuple(ranks), rendezvous, loads, made, slots)
+    return Lineup(ranks, tuple(ranks), rendezvous, loads, made, mask)

@@ -25,13 +25,16 @@ _ALL = float(1 << 64)
 class Rendezvous:
     """Some ranks, by their names."""
 
-    __slots__ = ("_digests",)
+    __slots__ = ("_digests", "_names")
 
     def __init__(self, names: Iterable[bytes]) -> None:
-        self._digests = np.array([xxh3_64_intdigest(name) for name in names], np.uint64)
+        self._names = names
+        self._digests: NDArray[np.uint64] | None = None  # few policies need them
 
     def places(self, key: int) -> NDArray[np.float64]:
         """Return the place of a 64-bit key on each rank, from 0 to 1. About 10 us, and 10 ns a rank."""
+        if self._digests is None:
+            self._digests = np.array([xxh3_64_intdigest(name) for name in self._names], np.uint64)
         mixed = self._digests ^ np.uint64(key)
         for factor in _FACTORS:
             mixed ^= mixed >> _SHIFT

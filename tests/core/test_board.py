@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from router.core.board import Board as Rows
 from router.core.board import Columns
 from router.core.cost import POLICIES, Weights, choose
+from router.core.decide import gather
 from router.core.ledger import Ledger, Load
 from router.core.lineup import lineup
 from tests.core.board import BLOCK, Board
@@ -111,3 +112,18 @@ def test_loads_are_followed_when_the_ranks_are_others() -> None:
             assert columns is not None
             assert columns.now().T.tolist() == shown([rank.load for rank in board.ranks])
         ticket.close()
+
+
+def test_the_loads_of_ranks_that_have_left_are_let_go() -> None:
+    board = many(2, predicted=False)
+    few = board.ranks[:2]
+    board.facts()
+    board.ranks = board.ranks[2:]
+    board.ranks[7].view.close()
+    gather(board.index, few, board.prompt)  # a lineup without columns is known first
+    facts = board.facts()
+    rows = board.index.lineups._board
+    assert rows is not None
+    assert len(rows) == MANY - 2
+    assert facts.lineup.columns is not None
+    assert facts.lineup.columns.now().T.tolist() == shown([rank.load for rank in board.ranks])
