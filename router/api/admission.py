@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from router.core.waiting import Line, Place
 from router.errors import BadRequest, QueueFull, RouterError, all_paused
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 PRIORITY = b"x-kv-router-priority"
 _NUMBER = re.compile(rb"-?[0-9]{1,3}")
+
+
+class Asked(Protocol):
+    """A request, as it is told of; `model` is the one asked for, once that is known to be served here."""
+
+    model: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,18 @@ class Admission:
         """
         rank = priority(headers)
         return partial(self._check, rank) if self._lines else None
+
+    def check_noting(self, asked: Asked, headers: Iterable[Field]) -> Callable[[str], None] | None:
+        """Return the same, by which the model is noted, too."""
+        admitted = self.check(headers)
+        if admitted is None:
+            return None
+
+        def check(model: str) -> None:
+            asked.model = model
+            admitted(model)
+
+        return check
 
     def _check(self, rank: int, model: str) -> None:
         line = self._lines.get(model)

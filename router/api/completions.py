@@ -22,8 +22,6 @@ from router.proxy.disconnect import ClientGone, ClientWatch
 from router.proxy.relay import interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from router.api.admission import Admission
     from router.api.dispatch import Dispatcher
     from router.api.keys import Client
@@ -85,7 +83,8 @@ class Completions:
             held = len(body)
             with ClientWatch(cycle):
                 wish = self._wishes.of(cycle.headers)
-                plan = await self._planner.plan(kind, body, wish, self._check(exchange))
+                check = self._admission.check_noting(exchange, cycle.headers)
+                plan = await self._planner.plan(kind, body, wish, check)
                 exchange.model = plan.route.model
                 if exchange.story is not None:
                     exchange.story.plan_made(plan)
@@ -113,18 +112,6 @@ class Completions:
             )
             if exchange.story is not None:
                 exchange.story.end()
-
-    def _check(self, exchange: Exchange) -> Callable[[str], None] | None:
-        """Return what the planner is to ask once it knows the model, if anything."""
-        admitted = self._admission.check(exchange.cycle.headers)
-        if admitted is None:
-            return None
-
-        def check(model: str) -> None:
-            exchange.model = model
-            admitted(model)
-
-        return check
 
     async def refuse(self, kind: Kind, cycle: Cycle, error: RouterError) -> None:
         """Answer one request that must not be served; raises nothing."""

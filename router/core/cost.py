@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from router.core import costs, terms
 from router.core.costs import Amounts
 from router.core.facts import Candidate, Facts
-from router.core.ledger import LAST
 from router.core.weights import Weights
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def choose(policy: Policy, facts: Facts, weights: Weights, rng: Random) -> Candi
 def _of_many(columns: Columns, amounts: NDArray[np.float64], rng: Random, *, draws: bool) -> int:
     tied = (amounts == amounts.min()).nonzero()[0]
     if len(tied) > 1 and not draws:
-        turns = columns.now()[LAST][tied]
+        turns = columns.now().last_dispatch[tied]
         tied = tied[turns == turns.min()]
     return int(tied[0]) if len(tied) == 1 else rng.choice(tied.tolist())
 

@@ -8,12 +8,12 @@ are many ranks, costs may be a column of numpy's. Each takes 5 to 40 us for 500 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
 from router.core.blocks import TOKEN_BYTES, namespace_root
-from router.core.ledger import CONTEXT, LAST, REQUESTS
 from router.core.price import price, running, shared, together
 from router.core.weights import HOST, KINDS
 
@@ -37,7 +37,10 @@ HOST_CREDIT, LOWER_CREDIT = 0.75, 0.25
 
 # One number per rank.
 Amounts: TypeAlias = "Sequence[float] | NDArray[np.float64]"
-Formula: TypeAlias = "Callable[[Any, Any, Any], Any]"
+# Of a load, or of what many show (`Shown`): arithmetic, in which a comparison counts as 0 or 1.
+Formula: TypeAlias = "Callable[[Any, Any], Any]"
+
+_requests = attrgetter("active_requests")
 
 
 def priced(facts: Facts, weights: Weights) -> list[float]:
@@ -50,18 +53,23 @@ def priced(facts: Facts, weights: Weights) -> list[float]:
     return tokens
 
 
-def formed(facts: Facts, tokens: Sequence[float], formula: Formula) -> Amounts:
-    """Return what a formula makes of the tokens in flight at each rank, of `tokens`, and of its requests.
+def of_loads(facts: Facts, said: Callable[[Any], Any]) -> Amounts:
+    """Return one number of each rank's load."""
+    columns = facts.lineup.columns
+    if columns is None:
+        return list(map(said, facts.loads))
+    amounts: Amounts = said(columns.now())
+    return amounts
 
-    It is given numbers, or columns of them, and must be right for both: a comparison counts as 0 or 1.
-    """
+
+def formed(facts: Facts, tokens: Sequence[float], formula: Formula) -> Amounts:
+    """Return what a formula makes of each rank's load and `tokens`."""
     columns = facts.lineup.columns
     if columns is None:
         pairs = zip(facts.loads, tokens)  # noqa: B905 - `strict` costs 0.2 us, a tenth of a small decision
-        return [formula(load.inflight_tokens, own, load.active_requests) for load, own in pairs]
-    inflight, requests, *_ = columns.now()
+        return [formula(load, own) for load, own in pairs]
     own = columns.of(tokens) if facts.column is None or tokens is not facts.uncached else facts.column
-    amounts: Amounts = formula(inflight, own, requests)
+    amounts: Amounts = formula(columns.now(), own)
     return amounts
 
 
@@ -72,7 +80,11 @@ def kv(facts: Facts, weights: Weights) -> Amounts:
     work = priced(facts, weights) if facts.lower else facts.uncached
     if weights.batch and (again := together(facts, weights.batch)):
         work = [tokens + again.get(at, 0) for at, tokens in enumerate(work)]
-    costs = formed(facts, work, lambda inflight, tokens, requests: inflight + own * tokens + each * requests)
+    costs = formed(
+        facts,
+        work,
+        lambda load, tokens: load.inflight_tokens + own * tokens + each * load.active_requests,
+    )
     if facts.prompt.namespace.lora is not None and weights.adapter:
         loading = adapter(facts, weights)
         costs = [cost + more for cost, more in zip(costs, loading, strict=True)]
@@ -90,8 +102,7 @@ def adapter(facts: Facts, weights: Weights) -> list[float]:
 
 def round_robin(facts: Facts, _weights: Weights) -> Amounts:
     """The rank that was chosen longest ago."""
-    columns = facts.lineup.columns
-    return [load.last_dispatch for load in facts.loads] if columns is None else columns.now()[LAST]
+    return of_loads(facts, attrgetter("last_dispatch"))
 
 
 def random(facts: Facts, _weights: Weights) -> Amounts:
@@ -99,21 +110,22 @@ def random(facts: Facts, _weights: Weights) -> Amounts:
     return [0.0] * len(facts.uncached)
 
 
-def least_requests(facts: Facts, _weights: Weights | None = None) -> Amounts:
+def least_requests(facts: Facts, _weights: Weights) -> Amounts:
     """Fewest requests running."""
-    columns = facts.lineup.columns
-    return [load.active_requests for load in facts.loads] if columns is None else columns.now()[REQUESTS]
+    return of_loads(facts, _requests)
 
 
 def least_tokens(facts: Facts, _weights: Weights) -> Amounts:
     """Fewest uncached tokens once this request is there."""
-    return formed(facts, facts.uncached, lambda inflight, tokens, _: inflight + tokens)
+    return formed(facts, facts.uncached, lambda load, tokens: load.inflight_tokens + tokens)
 
 
 def lmetric(facts: Facts, _weights: Weights) -> Amounts:
     """LMetric: prefill tokens there with this request, times requests there with this request."""
     return formed(
-        facts, facts.uncached, lambda inflight, tokens, requests: (inflight + tokens) * (requests + 1)
+        facts,
+        facts.uncached,
+        lambda load, tokens: (load.inflight_tokens + tokens) * (load.active_requests + 1),
     )
 
 
@@ -130,20 +142,14 @@ def dynamo(facts: Facts, _weights: Weights) -> Amounts:
             lost = 1.0 - (HOST_CREDIT if KINDS.get(tier) == HOST else LOWER_CREDIT)
             for at, count in held.items():
                 tokens[at] += lost * count
-    prefill = formed(facts, tokens, lambda inflight, own, _: inflight + own)
-    columns = facts.lineup.columns
-    if columns is None:
-        pairs = zip(prefill, facts.loads, strict=True)
-        return [(tokens + load.context_tokens) / size for tokens, load in pairs]
-    amounts: Amounts = (prefill + columns.now()[CONTEXT]) / size
-    return amounts
+    return formed(facts, tokens, lambda load, own: (load.inflight_tokens + own + load.context_tokens) / size)
 
 
-def cache_aware(facts: Facts, _weights: Weights) -> Amounts:
+def cache_aware(facts: Facts, weights: Weights) -> Amounts:
     """SGLang: the shortest queue while loads are far apart, else the longest match or the smallest tree."""
     rule = cache_aware_rule(facts)
     if rule == "balance":
-        return least_requests(facts)
+        return least_requests(facts, weights)
     if rule == "match":
         return facts.uncached
     return [rank.view.size() for rank in facts.ranks]
@@ -151,7 +157,7 @@ def cache_aware(facts: Facts, _weights: Weights) -> Amounts:
 
 def cache_aware_rule(facts: Facts) -> str:
     """Return what decides: balance, match, or tree."""
-    requests = least_requests(facts)
+    requests = of_loads(facts, _requests)
     if isinstance(requests, Sequence):
         most, least = max(requests), min(requests)
     else:
@@ -171,22 +177,23 @@ def sticky(facts: Facts, weights: Weights) -> Amounts:
     most = COLD_SHARE * facts.prompt_tokens
     cold = weights.sticky_seconds * weights.prefill_speed
     return formed(
-        facts, facts.uncached, lambda inflight, tokens, _: inflight + tokens + (tokens > most) * cold
+        facts, facts.uncached, lambda load, tokens: load.inflight_tokens + tokens + (tokens > most) * cold
     )
 
 
 def preble(facts: Facts, weights: Weights) -> Amounts:
     """Preble E2: where most of the prompt is held, by load; else by load and what has to be computed."""
     each, least = weights.active, min(facts.uncached)
-    if facts.prompt_tokens - least <= least:
-        return formed(
-            facts, facts.uncached, lambda inflight, tokens, requests: inflight + each * requests + tokens
+    exploits = facts.prompt_tokens - least > least
+
+    def cost(load: Any, tokens: Any) -> Any:
+        return (
+            load.inflight_tokens
+            + each * load.active_requests
+            + ((tokens > least) * PASSED_OVER if exploits else tokens)
         )
-    return formed(
-        facts,
-        facts.uncached,
-        lambda inflight, tokens, requests: inflight + each * requests + (tokens > least) * PASSED_OVER,
-    )
+
+    return formed(facts, facts.uncached, cost)
 
 
 def session(facts: Facts, weights: Weights) -> Amounts:
@@ -208,4 +215,4 @@ def prefix_hash(facts: Facts, weights: Weights) -> Amounts:
     if not tokens:
         return least_requests(facts, weights)
     key = xxh3_64_intdigest(tokens, namespace_root(facts.prompt.namespace, 1))
-    return facts.lineup.rendezvous.bounded(key, least_requests(facts), weights.bound)
+    return facts.lineup.rendezvous.bounded(key, of_loads(facts, _requests), weights.bound)

@@ -13,14 +13,22 @@ counted twice; a peer that is not heard is a stranger, who counts by the engine'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from array import array
 
-# The numbers that a load shows in its row, and how many they are.
-TOKENS, REQUESTS, LAST, CONTEXT = range(4)
-SHOWN = 4
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Shown(NamedTuple):
+    """What loads show, each in a row in this order, as columns: what they are called there, too (`Load`)."""
+
+    inflight_tokens: NDArray[np.float64]
+    active_requests: NDArray[np.float64]
+    last_dispatch: NDArray[np.float64]
+    context_tokens: NDArray[np.float64]
 
 
 @dataclass(slots=True, eq=False)
@@ -92,10 +100,10 @@ class Load:
         cells = self.cells
         if cells is not None:
             at = self.at
-            cells[at + TOKENS] = self.inflight_tokens
-            cells[at + REQUESTS] = self.active_requests
-            cells[at + LAST] = self.last_dispatch
-            cells[at + CONTEXT] = self.context_tokens
+            cells[at] = self.inflight_tokens
+            cells[at + 1] = self.active_requests
+            cells[at + 2] = self.last_dispatch
+            cells[at + 3] = self.context_tokens
 
     def hear(self, tokens: int, requests: int) -> None:
         """Take what all peers together have there now, instead of what was last heard."""

@@ -105,8 +105,9 @@ def lineup(ranks: list[Rank]) -> Lineup:
         Group(size, bigram, seats, np.fromiter(seats, np.int64, len(seats)))
         for (size, bigram), seats in groups.items()
     )
-    slots = np.zeros(max([rank.view.slot for rank in ranks], default=0) + 1, np.bool_)
-    slots[[rank.view.slot for rank in ranks]] = True
-    mask = int.from_bytes(np.packbits(slots, bitorder="little").tobytes(), "little")
+    slots = [rank.view.slot for rank in ranks]
+    bits = np.zeros(max(slots, default=0) + 1, np.bool_)
+    bits[slots] = True
+    mask = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
     rendezvous, loads = Rendezvous([rank.name for rank in ranks]), tuple([rank.load for rank in ranks])
     return Lineup(ranks, tuple(ranks), rendezvous, loads, made, mask)

@@ -68,7 +68,8 @@ class Picker:
         """
         headers = passage.headers
         wish = self._wishes.of(headers)
-        plan = await self._planner.plan(passage.kind, body or b"{}", wish, self._check(passage))
+        check = self._admission.check_noting(passage, headers)
+        plan = await self._planner.plan(passage.kind, body or b"{}", wish, check)
         passage.planned(plan)
         among_them = partial(self._with_endpoint, among)
         pick = await self._dispatcher.pick(plan, headers, among_them, passage.story)
@@ -78,18 +79,6 @@ class Picker:
             raise NoWorker("the worker that was chosen has left", retry_after=1)
         passage.chosen()
         return pick, endpoint
-
-    def _check(self, passage: Passage) -> Callable[[str], None] | None:
-        """Return what the planner is to ask once it knows the model, if anything."""
-        admitted = self._admission.check(passage.headers)
-        if admitted is None:
-            return None
-
-        def check(model: str) -> None:
-            passage.model = model
-            admitted(model)
-
-        return check
 
     def told(self, pick: Pick) -> list[Field]:
         """Return the headers that say in an answer where its request went."""

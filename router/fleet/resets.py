@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from router.observe.logs import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from router.core.rank import Rank
     from router.fleet.worker import Worker
+    from router.streams.stream import Stream
 
 _log = logging.getLogger(__name__)
 
@@ -44,17 +45,21 @@ def reset_views(worker: Worker, cause: str, *, until_word: bool = False) -> None
 
 def clears_seen(worker: Worker) -> list[int]:
     """Return how many AllBlocksCleared each rank's stream has brought."""
-    return [0 if stream is None else stream.counts.clears for stream in worker.streams]
+    return _seen(worker, lambda stream: stream.counts.clears)
 
 
 def restarts_seen(worker: Worker) -> list[int]:
     """Return how many restarts each rank's stream has noticed by itself."""
-    return [0 if stream is None else stream.cursor.restarts for stream in worker.streams]
+    return _seen(worker, lambda stream: stream.cursor.restarts)
 
 
 def cuts_seen(worker: Worker) -> list[int]:
     """Return how often each rank's stream has lost its connection."""
-    return [0 if stream is None else stream.counts.cuts for stream in worker.streams]
+    return _seen(worker, lambda stream: stream.counts.cuts)
+
+
+def _seen(worker: Worker, count: Callable[[Stream], int]) -> list[int]:
+    return [0 if stream is None else count(stream) for stream in worker.streams]
 
 
 def cleared(worker: Worker, cause: str, seen: Sequence[int]) -> None:

@@ -155,7 +155,7 @@ class Worker:
                 self._restarted(
                     [now > before for before, now in zip(self._cuts, cuts_seen(self), strict=True)]
                 )
-            self._restarts, self._cuts = restarts_seen(self), cuts_seen(self)
+            self._note_seen()
             return
         if old is None or old.shape != description.shape:
             self._replace(old, description)
@@ -166,8 +166,11 @@ class Worker:
             self._restarted([True] * len(self.ranks))
         if not self.streams:
             self.streams = [self._stream(rank) for rank in range(description.dp)]
-        self._restarts, self._cuts = restarts_seen(self), cuts_seen(self)
+        self._note_seen()
         self._on_change()
+
+    def _note_seen(self) -> None:
+        self._restarts, self._cuts = restarts_seen(self), cuts_seen(self)
 
     def _replace(self, old: Description | None, new: Description) -> None:
         """Begin anew with views for what the worker is now."""
