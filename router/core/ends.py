@@ -33,10 +33,12 @@ class Ends:
             self._ends.clear()
         self._ends[block] = row, key
 
-    def find(self, parent: Hash) -> Run | None:
+    def take(self, parent: Hash) -> Run | None:
         """Return row and key of a block that the slot holds, None when it holds none of that hash."""
         end, keys = self._ends.pop(parent, None), self._tree.keys
-        if end is not None and keys[end[0]] == end[1] and self._holder.holds(end[0]):
-            return end
+        if end is not None:
+            row, key = end
+            if keys[row] == key and self._holder.holds(row):
+                return end
         row = self._names.row(fingerprint(parent))
         return (row, keys[row]) if row and self._holder.holds(row) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class Holder:
         self._states = states
         self.slot = slot
         self.bit = 1 << slot
-        self.blocks: dict[int, int] = {}
+        self.blocks: Counter[int] = Counter()
         self.copies: dict[tuple[int, int], int] = {}
 
     def holds(self, row: int) -> bool:
@@ -29,10 +30,6 @@ class Holder:
             return True
         return any(mask & self.bit for mask in self._states.masks[state])
 
-    def gain(self, plane: int, blocks: int) -> None:
-        """Count blocks that are new to the slot."""
-        self.blocks[plane] = self.blocks.get(plane, 0) + blocks
-
     def mark(self, row: int, length: int, plane: int, *, counts: bool) -> None:
         """Hold a run of rows; with `counts`, those that are held already have one more copy."""
         tree, states, bit = self._tree, self._states, self.bit
@@ -41,7 +38,7 @@ class Holder:
             new = states.add(state, plane, bit)
             if new != state:
                 tree.state_words[row : row + length] = new
-                self.gain(plane, length)
+                self.blocks[plane] += length
                 return
             if not counts:
                 return
@@ -50,7 +47,7 @@ class Holder:
             new = states.add(state, plane, bit)
             if new != state:
                 tree.states[at] = new
-                self.gain(plane, 1)
+                self.blocks[plane] += 1
             elif counts:
                 self.copies[plane, at] = self.copies.get((plane, at), 0) + 1
 

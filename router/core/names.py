@@ -18,10 +18,12 @@ from router.core.packed import Packed, fingerprint, fingerprints
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from router.core.events import Stored
+    from router.core.events import Hash, Stored
     from router.core.rooms import Run
     from router.core.tree import Tree
 
+# Up to so many names are noted faster one by one.
+_FEW = 8
 _HALF = 0xFFFF_FFFF
 _UPPER = _HALF << 32
 # Which half of a number's memory is the upper one.
@@ -85,48 +87,48 @@ class Names:
             at += length
         return True
 
-    def note_one(self, event: Stored, row: int, key: int) -> bool:
-        """Note what the hash of a store of one new block means; see `note`."""
-        shared = self._shared if event.lora is None else None
-        name = fingerprint(event.hashes[0])
-        if shared is None:
-            self._note_own([name], row, (key,))
-            return True
-        # First the tag: the table drops names whose rows have another one.
-        self._tree.tags[row] = name >> 32
-        value = key & _UPPER | row
-        if shared.claim(name, value) == value:
-            return True
-        return self._note_shared(shared, [name], row, (key,), is_new=True)
+    def note_known(self, block: Hash, row: int, key: int) -> bool:
+        """Note what a hash means, not an adapter's, of a block that others hold; False if it takes `note`."""
+        if self._shared is None:
+            return self.note_new([block], row, (key,))
+        return self._tree.tags[row] == fingerprint(block) >> 32
 
-    def note_known(self, event: Stored, row: int, key: int) -> bool:
-        """Note what the hash of a store of one block means that others hold; False when that takes `note`."""
-        name = fingerprint(event.hashes[0])
-        if self._shared is None or event.lora is not None:
-            self._note_own([name], row, (key,))
-            return True
-        return self._tree.tags[row] == name >> 32
+    def note_new(self, blocks: list[Hash], row: int, keys: Sequence[int]) -> bool:
+        """Note what the hashes of one run of new blocks mean, none of an adapter's; see `note`."""
+        shared, tags = self._shared, self._tree.tags
+        if len(keys) > _FEW:
+            return self._note_run(shared, fingerprints(blocks), row, keys)
+        claim = (self._own_table() if shared is None else shared).claim
+        for at, key in enumerate(keys, row):
+            name = fingerprint(blocks[at - row])
+            if shared is not None:
+                # First the tag: the table drops names whose rows have another one.
+                tags[at] = name >> 32
+            value = key & _UPPER | at
+            if claim(name, value) != value:
+                return self._note_run(shared, fingerprints(blocks[at - row :]), at, keys[at - row :])
+        return True
 
-    def note_new(self, event: Stored, row: int, keys: array[int]) -> bool:
-        """Note what the hashes of a store of one run of new blocks mean; see `note`."""
-        shared = self._shared if event.lora is None else None
-        names = fingerprints(event.hashes)
-        if shared is None:
-            self._note_own(names, row, keys)
-            return True
-        return self._note_shared(shared, names, row, keys, is_new=True)
+    def _note_run(self, shared: Packed | None, names: list[int], row: int, keys: Sequence[int]) -> bool:
+        if shared is not None:
+            return self._note_shared(shared, names, row, keys, is_new=True)
+        self._note_own(names, row, keys)
+        return True
 
-    def _note_own(self, names: list[int], row: int, keys: Sequence[int]) -> None:
+    def _own_table(self) -> Packed:
         if self._own is None:
             self._own = Packed(self._tree.is_stale_name)
-        values = _values(row, keys)
-        at = self._own.claim_all(names, values)
+        return self._own
+
+    def _note_own(self, names: list[int], row: int, keys: Sequence[int]) -> None:
+        own, values = self._own_table(), _values(row, keys)
+        at = own.claim_all(names, values)
         while at < len(names):
             known = self.row(names[at])
             if known and known != row + at:
                 self._forget(known)
-            self._own.put(names[at], values[at])
-            at = self._own.claim_all(names, values, at + 1)
+            own.put(names[at], values[at])
+            at = own.claim_all(names, values, at + 1)
 
     def _note_shared(
         self, table: Packed, names: list[int], row: int, keys: Sequence[int], *, is_new: bool

@@ -15,21 +15,19 @@ MAX_GROUPS = 8
 
 
 class Places:
-    """The planes that one slot uses, found by tier and group; `tiers` by name."""
+    """The planes that one slot uses, found by tier and group; `tiers` by name.
 
-    __slots__ = ("_bit", "_groups", "_known", "_states", "tiers")
+    `known`: those of stores such as have come before, by tier, group and kind of group.
+    """
+
+    __slots__ = ("_bit", "_groups", "_states", "known", "tiers")
 
     def __init__(self, states: States, bit: int) -> None:
         self._states = states
         self._bit = bit
         self.tiers: dict[str, int] = {}
         self._groups: dict[int, int] = {}
-        # By tier, group and kind of group.
-        self._known: dict[tuple[str, int, str | None], int] = {}
-
-    def of(self, event: Stored) -> int | None:
-        """Return the plane of a store such as has come before, None when none has."""
-        return self._known.get((event.tier, event.group, event.kind))
+        self.known: dict[tuple[str, int, str | None], int] = {}
 
     def group(self, event: Stored) -> int | None:
         """Return the number of an event's group among those of full attention, None when it is none.
@@ -56,7 +54,7 @@ class Places:
         if event.tier not in self.tiers:
             self.tiers[event.tier] = self._states.plane(event.tier, 0)
         plane = self._states.plane(event.tier, number) if number else self.tiers[event.tier]
-        self._known[event.tier, event.group, event.kind] = plane
+        self.known[event.tier, event.group, event.kind] = plane
         return plane
 
     def skips(self, group: int) -> bool:

@@ -36,10 +36,6 @@ class Rooms:
         # By the last row of a run, how many are kept free behind it.
         self._rooms: dict[int, int] = {}
 
-    def has(self, after: int, blocks: int) -> bool:
-        """Say whether rows are kept free for so many blocks right behind a row."""
-        return self._rooms.get(after, 0) >= blocks
-
     def use(self, after: int, blocks: int) -> bool:
         """Take rows that are kept free right behind a row, if there are so many."""
         left = self._rooms.get(after, 0) - blocks

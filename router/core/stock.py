@@ -13,9 +13,9 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest as digest
 
-from router.core.blocks import Namespace, block_keys, namespace_root
+from router.core.blocks import TOKEN_BYTES, Namespace, block_keys, namespace_root
 from router.core.ends import Ends
 from router.core.packed import fingerprint
 from router.core.places import Places
@@ -26,6 +26,7 @@ from router.core.tree import ROOT
 if TYPE_CHECKING:
     from array import array
     from collections import Counter
+    from collections.abc import Sequence
 
     from router.core.events import Removed, Stored
     from router.core.index import Index
@@ -63,7 +64,7 @@ class Stock:
     ) -> None:
         """`events` counts what is skipped, and why."""
         self.ts, self.stores = 0.0, 0
-        self._index = index
+        self._index, self._tree, self._states = index, index.tree, index.states
         self._slot = slot
         self._model = model
         self._names = names
@@ -73,6 +74,7 @@ class Stock:
         self._holder = index.holders[slot]
         self.held = self._holder.blocks
         self._places = Places(index.states, self._holder.bit)
+        self._planes = self._places.known
         self._reports = Reports()
         self._ends = Ends(index.tree, self._holder, names)
 
@@ -83,11 +85,59 @@ class Stock:
 
     def blocks(self) -> dict[str, int]:
         """Return the number of blocks held, by tier."""
-        return {tier: self._holder.blocks.get(plane, 0) for tier, plane in self._places.tiers.items()}
+        return {tier: self.held[plane] for tier, plane in self._places.tiers.items()}
+
+    def extend(self, event: Stored) -> bool:
+        """Hold blocks that go on where another store has ended, if that is all that there is to this one.
+
+        By far the most are so. Returns False when `store` has to see to it. About 2.5 us, and 1 us a block.
+        """
+        hashes, tokens, size = event.hashes, event.tokens, event.block_size
+        plane = self._planes.get((event.tier, event.group, event.kind))
+        blocks = len(hashes)
+        if plane is None or not blocks or len(tokens) != TOKEN_BYTES * (blocks * size + event.bigram):
+            return False
+        if event.parent is None or event.lora is not None or event.extras is not None:
+            return False
+        at = self._ends.take(event.parent)
+        if at is None:
+            return False
+        row, key = at
+        if self._tree.children[row]:
+            return blocks == 1 and self._join(event, plane, row, digest(tokens, key))
+        keys = (digest(tokens, key),) if blocks == 1 else block_keys(tokens, size, key, bigram=event.bigram)
+        first = self._tree.extend(keys, row, self._states.alone(plane, self._slot), self._index.stamp)
+        if not first:
+            return False
+        self.held[plane] += blocks
+        if not self._names.note_new(hashes, first, keys):
+            return False
+        self._settle(event, first + blocks - 1, keys)
+        return True
+
+    def _join(self, event: Stored, plane: int, row: int, key: int) -> bool:
+        """Hold a block that others hold and this slot does not, below a row that has children."""
+        tree = self._tree
+        known = row + 1 if tree.keys[row + 1] == key else tree.head(key)
+        state = tree.states[known]
+        held = self._states.add(state, plane, self._holder.bit)
+        if not known or held == state or not self._names.note_known(event.hashes[0], known, key):
+            return False
+        tree.states[known] = held
+        self.held[plane] += 1
+        self._settle(event, known, (key,))
+        return True
+
+    def _settle(self, event: Stored, end: int, keys: Sequence[int]) -> None:
+        """Note what follows from it that blocks are held, of which the last is that of row `end`."""
+        if self._predicted:
+            self._predicted.settle_all(keys)
+        self._ends.note(event.hashes[-1], end, keys[-1])
+        self.stores += 1
 
     def store(self, event: Stored) -> Came:
         """Hold a store's blocks; say what became of it."""
-        plane = self._places.of(event)
+        plane = self._planes.get((event.tier, event.group, event.kind))
         if plane is None or not event.tokens or not event.aligned:
             plane = self._plane(event)
             if plane is None:
@@ -95,7 +145,7 @@ class Stock:
         start = self._before(event)
         if start is None:
             return Came.ORPHANED
-        return self._extend(event, plane, *start) or self._hold(event, plane, *start)
+        return self._hold(event, plane, *start)
 
     def _plane(self, event: Stored) -> int | None:
         """Return where a store belongs, None when it cannot be part of this view, counted by its reason."""
@@ -115,52 +165,9 @@ class Stock:
     def _before(self, event: Stored) -> Run | None:
         """Return row and key that an event's first block follows, None when its parent is not known."""
         if event.parent is not None:
-            return self._ends.find(event.parent)
+            return self._ends.take(event.parent)
         namespace = Namespace(self._model, event.lora, event.cache_salt)
         return ROOT, namespace_root(namespace, event.block_size, bigram=event.bigram)
-
-    def _extend(self, event: Stored, plane: int, row: int, key: int) -> Came | None:
-        """Hold new blocks behind an end of the tree, or one block anywhere: the common cases.
-
-        Returns None when it was none of them.
-        """
-        tree, blocks = self._index.tree, len(event.hashes)
-        if not row or event.extras or tree.blocks + blocks > tree.bound:
-            return None
-        if blocks == 1:
-            return self._add_one(event, plane, row, xxh3_64_intdigest(event.tokens, key))
-        if tree.children[row] or not tree.has_room(row, blocks):
-            return None
-        keys = block_keys(event.tokens, event.block_size, key, bigram=event.bigram)
-        first = tree.extend(keys, row, self._index.states.alone(plane, self._slot), self._index.stamp)
-        self._holder.gain(plane, blocks)
-        if self._predicted:
-            self._predicted.settle_all(keys)
-        if not self._names.note_new(event, first, keys):
-            return Came.CONFLICT
-        self._ends.note(event.hashes[-1], first + blocks - 1, keys[-1])
-        return Came.HELD
-
-    def _add_one(self, event: Stored, plane: int, row: int, key: int) -> Came | None:
-        """Hold one block below a row, if it is in no view yet or in that of others only."""
-        tree, states = self._index.tree, self._index.states
-        known = tree.child(row, key) if tree.children[row] else 0
-        if not known:
-            known = tree.append(key, row, states.alone(plane, self._slot), self._index.stamp)
-            self._holder.gain(plane, 1)
-            if not self._names.note_one(event, known, key):
-                return Came.CONFLICT
-        else:
-            state = tree.states[known]
-            held = states.add(state, plane, self._holder.bit)
-            if held == state or not self._names.note_known(event, known, key):
-                return None
-            tree.states[known] = held
-            self._holder.gain(plane, 1)
-        if self._predicted:
-            self._predicted.settle(key)
-        self._ends.note(event.hashes[-1], known, key)
-        return Came.HELD
 
     def _hold(self, event: Stored, plane: int, row: int, key: int) -> Came:
         """Hold blocks of which any may be known."""
@@ -180,18 +187,16 @@ class Stock:
         if not self._names.note(event, keys, runs + fresh, known):
             return Came.CONFLICT
         last, length = (fresh or runs)[-1]
-        self._ends.note(event.hashes[-1], last + length - 1, keys[-1])
+        self._settle(event, last + length - 1, keys)
         for first, length in runs:
             self._holder.mark(first, length, plane, counts=counts)
-        if self._predicted:
-            self._predicted.settle_all(keys)
         return Came.HELD
 
     def _grow(self, keys: array[int], known: int, runs: list[Run], row: int, plane: int) -> list[Run]:
         """Hold the blocks of a chain that are in no view yet, behind the known ones; return their runs."""
         after = runs[-1][0] + runs[-1][1] - 1 if runs else row
         state = self._index.states.alone(plane, self._slot)
-        self._holder.gain(plane, len(keys) - known)
+        self.held[plane] += len(keys) - known
         return self._index.tree.grow(keys[known:] if known else keys, after, state, self._index.stamp)
 
     def _counts_again(self, event: Stored, runs: list[Run], plane: int) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from router.core.rooms import ROOM, ROOMS, Rooms
 from router.core.states import NOBODY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from router.core.rooms import Run
@@ -33,7 +35,8 @@ ROOT = 0
 ROW_BYTES = 28
 # Parents without a holder that go at once with their last child.
 _LINE = 512
-# Up to so many rows are written faster without numpy.
+# Up to so many rows are written faster one by one, and up to so many without numpy.
+_FEW = 3
 _MOST_SLICED = 64
 _ONE_EACH = array("I", (1,)) * _MOST_SLICED
 # From so many on, numpy is faster at comparing them and at writing one number to all.
@@ -154,40 +157,32 @@ class Tree:
         self.blocks += total
         return runs
 
-    def append(self, key: int, after: int, state: int, stamp: int) -> int:
-        """Add one unknown block below row `after`; return its row. About 0.7 us."""
-        if not self._rooms.use(after, 1):
-            return self.grow(array("Q", (key,)), after, state, stamp)[0][0]
-        row = after + 1
-        self.children[after] += 1
-        self.keys[row], self.states[row], self.stamps[row] = key, state, stamp
-        self.parents[row], self.children[row] = after, 0
-        self.blocks += 1
-        return row
-
-    def child(self, row: int, key: int) -> int:
-        """Return the row of a block below another, 0 when it is not known. About 0.1 us, or 0.3 us."""
-        if self.keys[row + 1] == key:
-            return row + 1
+    def head(self, key: int) -> int:
+        """Return the row of a block that begins a run, 0 when it is not known. About 0.3 us."""
         known = self.heads.get(key)
         return known if known and self.keys[known] == key else 0
 
-    def has_room(self, after: int, blocks: int) -> bool:
-        """Say whether so many blocks can be added right behind row `after`."""
-        return self._rooms.has(after, blocks)
-
-    def extend(self, keys: array[int], after: int, state: int, stamp: int) -> int:
-        """Add a chain of unknown keys right behind row `after`, where there is room; return its first row."""
-        self._rooms.use(after, len(keys))
-        self._fill(after + 1, keys, after, state, stamp)
-        self.blocks += len(keys)
-        return after + 1
+    def extend(self, keys: Sequence[int], after: int, state: int, stamp: int) -> int:
+        """Add a chain of unknown keys right behind a row; return its first row, 0 without room there."""
+        blocks, row = len(keys), after + 1
+        if self.blocks + blocks > self.bound or not self._rooms.use(after, blocks):
+            return 0
+        self.blocks += blocks
+        if blocks > _FEW:
+            self._fill(row, cast("array[int]", keys), after, state, stamp)
+            return row
+        self.children[after] += 1
+        for at, key in enumerate(keys, row):
+            self.keys[at], self.states[at], self.stamps[at] = key, state, stamp
+            self.parents[at], self.children[at] = at - 1, 1
+        self.children[after + blocks] = 0
+        return row
 
     def _fill(self, row: int, keys: array[int], after: int, state: int, stamp: int) -> None:
         length = len(keys)
+        end = row + length
         if after:
             self.children[after] += 1
-        end = row + length
         if length <= _MOST_SLICED:
             self.keys[row:end] = keys
             self.states[row:end] = array("I", (state,)) * length

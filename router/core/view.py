@@ -107,16 +107,25 @@ class View:
             self.events["undecodable"] += batch.undecodable
         events = self._since_clear(batch.events, past=past) if batch.clears else batch.events
         self._stock.ts = batch.ts
-        left = _AT_ONCE
+        left, waits, stores = _AT_ONCE, bool(self._backlog), 0
         for event in cast("list[Stored | Removed]", events):
-            self.events[_COUNTED[type(event)]] += 1
             size = len(event.hashes)
-            if size > PIECE_BLOCKS or left <= 0 or self._backlog:
+            stores += type(event) is Stored
+            if waits or left <= 0 or size > PIECE_BLOCKS:
                 self._backlog.add(event)
+                waits = True
+                continue
+            left -= size
+            if type(event) is Stored:
+                self._store(event)
             else:
-                left -= size
                 self._apply(event)
-        if self._backlog:
+            waits = bool(self._backlog)
+        if stores:
+            self.events["stored"] += stores
+        if len(events) > stores:
+            self.events["removed"] += len(events) - stores
+        if waits:
             self._continue(left)
 
     def _since_clear(self, events: Sequence[Event], *, past: bool) -> Sequence[Event]:
@@ -154,13 +163,11 @@ class View:
             self._stock.doubt(event)
 
     def _store(self, event: Stored) -> None:
-        came = self._stock.store(event)
+        as_before = event.block_size == self.block_size and event.bigram is self.bigram
+        came = Came.HELD if as_before and self._stock.extend(event) else self._stock.store(event)
         if came is Came.HELD:
-            self._stock.stores += 1
-            if event.lora is not None and self.on_adapter is not None:
-                self.on_adapter(event.lora)
-            if event.block_size != self.block_size or event.bigram is not self.bigram:
-                self._measure(event)
+            if not as_before or event.lora is not None:
+                self._learn(event)
             if self.orphans.blocks and (children := self.orphans.claim(event.hashes)):
                 self._backlog.put_first(children)
         elif came is Came.ORPHANED:
@@ -169,10 +176,13 @@ class View:
         elif came is Came.CONFLICT:
             self._leave(event)
 
-    def _measure(self, event: Stored) -> None:
-        """Take the block size that an event shows."""
-        self.block_size, self.bigram = event.block_size, event.bigram
-        self._index.lineups.clear()
+    def _learn(self, event: Stored) -> None:
+        """Take the block size and the adapter that an event shows."""
+        if event.lora is not None and self.on_adapter is not None:
+            self.on_adapter(event.lora)
+        if event.block_size != self.block_size or event.bigram is not self.bigram:
+            self.block_size, self.bigram = event.block_size, event.bigram
+            self._index.lineups.clear()
 
     def _leave(self, event: Stored) -> None:
         """Begin anew with a table of hashes of its own."""

@@ -44,6 +44,36 @@ def test_a_stored_prefix_counts_as_far_as_it_reaches() -> None:
     assert f.view.blocks() == {"GPU": 3}
 
 
+@pytest.mark.parametrize("counts_copies", [False, True])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 8, 9, 40])
+def test_what_goes_on_where_a_store_has_ended_counts_as_if_it_had_come_at_once(
+    blocks: int, *, counts_copies: bool
+) -> None:
+    tokens = long_prompt()
+    stores = [
+        stored(list(range(at + 1, at + 1 + blocks)), tokens[at * 4 : (at + blocks) * 4], at or None)
+        for at in range(0, 10 * blocks, blocks)
+    ]
+    f = Fixture(counts_copies=counts_copies)
+    others = [View(f.index, "m", block_size=BLOCK_SIZE, counts_copies=counts_copies) for _ in range(2)]
+    f.apply(*stores)
+    for other in others:
+        other.apply(batch(*stores))
+        assert other.blocks() == {"GPU": 10 * blocks}
+    others[0].apply(batch(removed([3 * blocks])))
+    for view, found in ((f.view, 10 * blocks), (others[0], 3 * blocks - 1), (others[1], 10 * blocks)):
+        f.rank = Rank("http://w", 0, view)
+        assert f.overlap([*tokens[: 40 * blocks], *END]) == 4 * found
+    assert f.index.blocks == 10 * blocks
+
+
+def test_a_store_of_no_blocks_that_goes_on_where_another_has_ended_is_skipped() -> None:
+    f = Fixture()
+    f.apply(stored([10], A), stored([11], B, 10), stored([], [], 11), stored([12], C, 11))
+    assert f.overlap(A + B + C + END) == 12
+    assert f.view.events["skipped_misaligned"] == 1
+
+
 def test_a_prompt_of_whole_blocks_cannot_use_its_last_one() -> None:
     f = Fixture()
     f.apply(stored([10, 11], A + B))
