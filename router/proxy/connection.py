@@ -131,12 +131,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser and wake the reader once, whatever number of pieces came of it."""
+        if self._between and (chunk := self._response.chunk) is not None and chunk(data):
+            return  # for the parser it has never been
         if not self._busy:
             self.abort()
             return
         response = self._response
-        if self._between and response.chunk is not None and response.chunk(data):
-            return  # for the parser it has never been
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # What a chunk of so many bytes begins with as engines write it; any other is parsed.
 _MOST_BYTES = 4096
 _SIZES = {form % size: size for size in range(1, _MOST_BYTES + 1) for form in (b"%x\r\n", b"%X\r\n")}
+# What a read of so many bytes begins with that is one chunk.
+_HEADS = {len(b"%x\r\n\r\n" % size) + size: b"%x\r\n" % size for size in range(1, _MOST_BYTES + 1)}
 
 
 class Pump:
@@ -81,12 +83,9 @@ class Pump:
         time that it takes to parse a chunk, push its piece, and frame that anew. Of a busy router's reads a
         sixth hold two or three chunks (256 streams of a chunk in 8 ms each).
         """
-        start = read.find(b"\n") + 1
-        size = _SIZES.get(read[:start])
-        if size is None:
-            return False
-        if len(read) == start + size + 2 and read.endswith(b"\r\n"):
-            self._last.append(read[start:-2])
+        head = _HEADS.get(len(read))
+        if head is not None and read.startswith(head) and read.endswith(b"\r\n"):
+            self._last.append(read[len(head) : -2])
             self.pieces += 1
         elif not self._are_chunks(read):
             return False
