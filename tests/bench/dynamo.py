@@ -1,7 +1,8 @@
 """Dynamo's index beside ours, where there is one to measure.
 
-`KV_ROUTER_DYNAMO` names the Python of an environment with `ai-dynamo-runtime==1.6.1` in it. Without it the
-tables show this router alone.
+`KV_ROUTER_DYNAMO` names the Python of an environment with `ai-dynamo-runtime==1.6.1`, and pyzmq and msgspec, in
+it. Without it the tables show this router alone. Of Dynamo's own programs, its indexer is compiled from the
+socket on; its RadixTree is what a program in Python has of it, which decodes and hashes events itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PYTHON = os.environ.get("KV_ROUTER_DYNAMO", "")
-NEEDS = "" if PYTHON else "beside it Dynamo: KV_ROUTER_DYNAMO=a Python with ai-dynamo-runtime==1.6.1"
+NEEDS = (
+    ""
+    if PYTHON
+    else "beside it Dynamo: KV_ROUTER_DYNAMO=a Python with ai-dynamo-runtime==1.6.1 pyzmq msgspec"
+)
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE_SECONDS = 0.4
 
@@ -47,6 +52,29 @@ for line in sys.stdin:
     print(json.dumps(sorted(times[3:])[rounds // 2] * 1e6), flush=True)
 """
 
+_INGEST = """
+import sys, time
+import msgspec, zmq
+from dynamo._core import RadixTree, compute_block_hash_for_seq
+endpoint, batches, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+socket = zmq.Context().socket(zmq.SUB)
+socket.setsockopt(zmq.RCVHWM, 0)
+socket.subscribe(b"")
+socket.connect(endpoint)
+tree, decode, encode = RadixTree(), msgspec.msgpack.Decoder().decode, msgspec.json.Encoder().encode
+for number in range(batches):
+    payload = socket.recv_multipart()[2]
+    if number == 1:
+        began = time.process_time()
+    for event in decode(payload)[1]:
+        tokens = compute_block_hash_for_seq(event["token_ids"], size)
+        pairs = [{"block_hash": b, "tokens_hash": t} for b, t in zip(event["block_hashes"], tokens)]
+        data = {"stored": {"parent_hash": event["parent_block_hash"], "blocks": pairs}}
+        tree.apply_event(0, encode({"event_id": number, "data": data, "dp_rank": 0}))
+tree.find_matches([1])
+print((time.process_time() - began) * batches / (batches - 1))
+"""
+
 
 class Matcher:
     """A RadixTree in another process."""
@@ -68,7 +96,7 @@ class Matcher:
         self._process.communicate()
 
 
-def ingest_seconds(endpoint: str, publish: Callable[[], Any]) -> float:
+def indexer_seconds(endpoint: str, publish: Callable[[], Any]) -> float:
     """Have `dynamo.indexer` read everything that `publish` sends; return the seconds of CPU it takes."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -77,9 +105,18 @@ def ingest_seconds(endpoint: str, publish: Callable[[], Any]) -> float:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as indexer:
         try:
             publish()
-            return _cpu_until_idle(indexer.pid)
+            before = _cpu(indexer.pid)
+            return _cpu_until_idle(indexer.pid) - before / _TICKS
         finally:
             indexer.terminate()
+
+
+def tree_seconds(endpoint: str, publish: Callable[[], Any], batches: int, block_size: int) -> float:
+    """Have a program in Python read as many batches and tell a RadixTree; return its seconds of CPU."""
+    command = [PYTHON, "-c", _INGEST, endpoint, str(batches), str(block_size)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        publish()
+        return float(program.communicate()[0])
 
 
 def _cpu_until_idle(pid: int) -> float:

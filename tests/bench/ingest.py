@@ -2,7 +2,7 @@
 
 The publisher is another process that sends as fast as it can; a real Stream on uvloop reads. Rates are per
 second of CPU of the reading process, so that the publisher and others on the machine do not count. Dynamo's
-indexer reads the same from the same publisher.
+indexer, and a program in Python on its RadixTree, read the same from the same publisher.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,12 @@ _FORK = multiprocessing.get_context("spawn")
 def main() -> None:
     """Print the table."""
     print(f"ZMQ to index, blocks per second of CPU, block size {BLOCK_SIZE}; {dynamo.NEEDS}")
-    print(f"{'blocks/event':>12} {'SGLang blocks/s':>16} {'vLLM':>10} {'Dynamo':>10} {'ratio':>6}")
+    print(f"{'blocks/event':>12} {'SGLang blocks/s':>16} {'vLLM':>10}", end="")
+    print(f" {'indexer':>10} {'ratio':>6} {'RadixTree':>10} {'ratio':>6}" if dynamo.PYTHON else "")
     for blocks, events in SIZES:
         shared, own = (ours(blocks, events, counts_copies=copies) for copies in (False, True))
-        peer = theirs(blocks, events) if dynamo.PYTHON else 0.0
-        beside = f"{peer:>10,.0f} {shared / peer:>6.1f}" if peer else ""
+        peers = theirs(blocks, events) if dynamo.PYTHON else ()
+        beside = " ".join(f"{peer:>10,.0f} {shared / peer:>6.1f}" for peer in peers)
         print(f"{blocks:>12} {shared:>16,.0f} {own:>10,.0f} {beside}")
 
 
@@ -94,13 +96,19 @@ async def _until(stream: Stream, batches: int) -> None:
         await asyncio.sleep(0)
 
 
-def theirs(blocks: int, events: int) -> float:
-    """Return blocks/s of Dynamo's indexer."""
-    publisher = Publisher(blocks, events)
-    try:
-        return blocks * events / dynamo.ingest_seconds(publisher.endpoint, publisher.go)
-    finally:
-        publisher.close()
+def theirs(blocks: int, events: int) -> tuple[float, float]:
+    """Return blocks/s of Dynamo's indexer, and of a program on its RadixTree."""
+    seconds = []
+    for measure in (
+        dynamo.indexer_seconds,
+        partial(dynamo.tree_seconds, batches=events, block_size=BLOCK_SIZE),
+    ):
+        publisher = Publisher(blocks, events)
+        try:
+            seconds.append(measure(publisher.endpoint, publisher.go))
+        finally:
+            publisher.close()
+    return blocks * events / seconds[0], blocks * events / seconds[1]
 
 
 def publish(pipe: Connection, blocks: int, events: int) -> None:
