@@ -110,10 +110,10 @@ class Stock:
         if not first:
             return False
         self.held[plane] += blocks
-        if not self._names.note_new(hashes, first, keys):
-            return False
-        self._settle(event, first + blocks - 1, keys)
-        return True
+        agree = self._names.note_new(hashes, first, keys)
+        if agree:
+            self._settle(event, first + blocks - 1, keys)
+        return agree
 
     def _join(self, event: Stored, plane: int, row: int, key: int) -> bool:
         """Hold a block that others hold and this slot does not, below a row that has children."""
