@@ -1,6 +1,6 @@
 """Dynamo's index beside ours, where there is one to measure.
 
-`KV_ROUTER_DYNAMO` names the Python of an environment with `ai-dynamo-runtime==1.6.1`, pyzmq and msgspec in it.
+`KV_ROUTER_DYNAMO` names the Python of an environment with `ai-dynamo-runtime==1.6.1`, pyzmq and msgspec.
 Without it the tables show this router alone. Dynamo's indexer is compiled from the socket on; its RadixTree
 is what a program in Python has of it, which decodes and hashes events itself.
 """
