@@ -132,7 +132,9 @@ class Stock:
         known = row + 1 if tree.keys[row + 1] == key else tree.head(key)
         state = tree.states[known]
         held = self._states.add(state, plane, self._holder.bit)
-        if not known or held == state or not self._names.note_known(event.hashes[0], known, key):
+        if not known or held == state or tree.blocks > tree.bound:
+            return False
+        if not self._names.note_known(event.hashes[0], known, key):
             return False
         tree.states[known] = held
         self.held[plane] += 1

@@ -67,6 +67,17 @@ def test_what_goes_on_where_a_store_has_ended_counts_as_if_it_had_come_at_once(
     assert f.index.blocks == 10 * blocks
 
 
+def test_over_the_bound_a_store_of_what_is_known_gives_up_what_is_too_much() -> None:
+    index = Index(20)
+    view = View(index, "m", block_size=BLOCK_SIZE)
+    tokens = long_prompt()
+    view.apply(batch(stored([99], D, tier="CPU"), removed([99], tier="CPU")))
+    view.apply(batch(stored(list(range(1, 41)), tokens[:160])))
+    assert index.blocks == 40
+    view.apply(batch(stored([2], tokens[4:8], 1, tier="CPU")))
+    assert index.blocks <= 20
+
+
 def test_a_store_of_no_blocks_that_goes_on_where_another_has_ended_is_skipped() -> None:
     f = Fixture()
     f.apply(stored([10], A), stored([11], B, 10), stored([], [], 11), stored([12], C, 11))
